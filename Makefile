@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 
-.PHONY: demo test test-gpu test-machines lint bench bench-steps docs wheels clean
+.PHONY: demo test test-gpu sanitize-gpu test-machines lint bench bench-steps docs wheels clean
 
 $(VENV)/.core: pyproject.toml
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
@@ -27,6 +27,12 @@ test: $(VENV)/.test
 test-gpu: $(VENV)/.test
 	$(PY) -m pip install --quiet --disable-pip-version-check --editable ".[cuda]"
 	$(PY) -m pytest tests/test_cuda*.py
+
+# The kernels' tests, watched for accesses outside of arrays and for races in shared memory.
+KERNELS := rows reduce index more moments pairs pool optim attention random rejection conv
+sanitize-gpu: $(VENV)/.test
+	for tool in memcheck racecheck; do compute-sanitizer --tool $$tool --error-exitcode 9 \
+		$(PY) -m pytest -n 0 $(KERNELS:%=tests/test_cuda_%.py) || exit 1; done
 
 test-machines: $(VENV)/.test
 	$(PY) tools/machines.py

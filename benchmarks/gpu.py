@@ -1,7 +1,10 @@
-"""Operations and training steps on a GPU, ours and PyTorch's in turns in one run. Needs an NVIDIA GPU.
+"""Operations and training steps on a GPU, ours and others' in turns in one run. Needs an NVIDIA GPU.
 
-    python benchmarks/gpu.py                     # everything
-    python benchmarks/gpu.py --rows small mnist  # some
+    python benchmarks/gpu.py                                                   # everything
+    python benchmarks/gpu.py --rows small mnist --ways flambeau compiled torch  # some
+
+Steps go several ways: `flambeau` and `torch` operation by operation; `compiled` is flambeau.compile of the whole step;
+`torch.compile` and `reduce-overhead` compile the loss, with PyTorch's fused optimizer behind it; `jax` is one `jit`.
 
 Times are of the host and the device together: a round of calls, then a wait for the device; the best of several rounds.
 """
@@ -48,15 +51,21 @@ def small(t: Any) -> dict[str, Call]:
             "x.T": lambda: x.T, "20 ops, forward and backward": chain(t)}
 
 
-def chain(t: Any) -> Call:
+def chain(t: Any, inside: Callable[..., Any] | None = None) -> Call:
     x = t.full((64, 64), 0.5, device=DEVICE).requires_grad_()
 
-    def run() -> None:
-        y = x
+    def total(y: Any) -> Any:
         for _ in range(5):
             y = (y * 1.01 + 0.1).tanh() - 0.05
+        return y.sum()
+
+    total = total if inside is None else inside(total)
+
+    def run() -> Any:
         x.grad = None
-        y.sum().backward()
+        made = total(x)
+        made.backward()
+        return made.detach()
     return run
 
 
@@ -83,7 +92,17 @@ def mlp(t: Any, *sizes: int) -> Any:
     return t.nn.Sequential(*layers[:-1])
 
 
-def step_of(t: Any, model: Any, optimizer: Any, loss_of: Callable[[Any], Any]) -> Call:
+Way = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def as_it_is(function: Callable[..., Any]) -> Callable[..., Any]:
+    return function
+
+
+def step_of(t: Any, model: Any, optimizer: Any, loss_of: Callable[[Any], Any], inside: Way = as_it_is) -> Call:
+    """inside: what becomes of the loss, as a function of the model."""
+    loss_of = inside(loss_of)
+
     def step() -> Any:
         optimizer.zero_grad(set_to_none=True)
         loss = loss_of(model)
@@ -93,14 +112,16 @@ def step_of(t: Any, model: Any, optimizer: Any, loss_of: Callable[[Any], Any]) -
     return step
 
 
-def mnist(t: Any) -> Call:
+def mnist(t: Any, inside: Way = as_it_is, **options: Any) -> Call:
     t.manual_seed(0)
     model = mlp(t, 784, 512, 256, 10).to(DEVICE)
     x, y = t.randn(128, 784).to(DEVICE), t.randint(0, 10, (128,)).to(DEVICE)
-    return step_of(t, model, t.optim.Adam(model.parameters(), 1e-3), lambda m: t.nn.functional.cross_entropy(m(x), y))
+    optimizer = t.optim.Adam(model.parameters(), 1e-3, **options)
+    return step_of(t, model, optimizer, lambda m: t.nn.functional.cross_entropy(m(x), y), inside)
 
 
-def gpt(t: Any, layers: int, width: int, heads: int, batch: int, length: int, words: int) -> Call:
+def gpt(t: Any, layers: int, width: int, heads: int, batch: int, length: int, words: int, inside: Way = as_it_is,
+        **options: Any) -> Call:
     nn, F = t.nn, t.nn.functional
     t.manual_seed(0)
 
@@ -139,10 +160,10 @@ def gpt(t: Any, layers: int, width: int, heads: int, batch: int, length: int, wo
     def loss_of(m: Any) -> Any:
         with t.autocast("cuda", dtype=t.bfloat16):
             return F.cross_entropy(m(x).view(-1, words), y.view(-1))
-    return step_of(t, model, t.optim.AdamW(model.parameters(), 1e-3), loss_of)
+    return step_of(t, model, t.optim.AdamW(model.parameters(), 1e-3, **options), loss_of, inside)
 
 
-def resnet(t: Any, tf32: bool, dtype: Any = None, last: bool = False) -> Call:
+def resnet(t: Any, tf32: bool, dtype: Any = None, last: bool = False, inside: Way = as_it_is, **options: Any) -> Call:
     nn, F = t.nn, t.nn.functional
     t.manual_seed(0)
 
@@ -169,21 +190,46 @@ def resnet(t: Any, tf32: bool, dtype: Any = None, last: bool = False) -> Call:
         t.backends.cudnn.allow_tf32 = tf32
         with t.autocast("cuda", dtype=dtype or t.bfloat16, enabled=dtype is not None):
             return F.cross_entropy(m(x), y)
-    return step_of(t, model, t.optim.SGD(model.parameters(), 0.1, momentum=0.9, weight_decay=5e-4), loss_of)
+    optimizer = t.optim.SGD(model.parameters(), 0.1, momentum=0.9, weight_decay=5e-4, **options)
+    return step_of(t, model, optimizer, loss_of, inside)
 
 
+NANO, GPT2 = (6, 384, 6, 64, 256, 65), (12, 768, 12, 16, 1024, 50257)
 STEPS = {"mnist": ("MNIST MLP step, 128x784-512-256-10, Adam", mnist),
-         "nanogpt": ("nanoGPT-char step (6x384, B64, T256, bf16)", lambda t: gpt(t, 6, 384, 6, 64, 256, 65)),
-         "resnet_tf32": ("ResNet-18 CIFAR step, batch 256, tf32", lambda t: resnet(t, True)),
-         "resnet": ("ResNet-18 CIFAR step, batch 256, fp32", lambda t: resnet(t, False)),
-         "resnet_bf16": ("ResNet-18 CIFAR step, batch 256, bf16, channels last", lambda t: resnet(t, True, t.bfloat16, True)),
-         "gpt2": ("GPT-2 124M step (B16, T1024, bf16)", lambda t: gpt(t, 12, 768, 12, 16, 1024, 50257))}
+         "nanogpt": ("nanoGPT-char step (6x384, B64, T256, bf16)", lambda t, *way, **o: gpt(t, *NANO, *way, **o)),
+         "resnet_tf32": ("ResNet-18 CIFAR step, batch 256, tf32", lambda t, *way, **o: resnet(t, True, None, False, *way, **o)),
+         "resnet": ("ResNet-18 CIFAR step, batch 256, fp32", lambda t, *way, **o: resnet(t, False, None, False, *way, **o)),
+         "resnet_bf16": ("ResNet-18 CIFAR step, batch 256, bf16, channels last",
+                         lambda t, *way, **o: resnet(t, True, t.bfloat16, True, *way, **o)),
+         "gpt2": ("GPT-2 124M step (B16, T1024, bf16)", lambda t, *way, **o: gpt(t, *GPT2, *way, **o)),
+         "chain": ("20 ops, forward and backward", lambda t, *way, **o: chain(t, *way))}
+
+
+def ways() -> dict[str, Callable[[str], Call]]:
+    """From a way to go to the function that makes a step which goes it."""
+    import torch
+
+    import flambeau
+
+    def jax_step(name: str) -> Call:
+        import gpu_jax
+        return {"mnist": gpu_jax.mnist, "nanogpt": lambda: gpu_jax.gpt(*NANO), "gpt2": lambda: gpu_jax.gpt(*GPT2),
+                "chain": gpu_jax.chain}[name]()
+
+    made = {name: make for name, (_, make) in STEPS.items()}
+    return {"flambeau": lambda name: made[name](flambeau), "compiled": lambda name: flambeau.compile(made[name](flambeau)),
+            "torch": lambda name: made[name](torch), "torch.compile": lambda name: made[name](torch, torch.compile, fused=True),
+            "reduce-overhead": lambda name: made[name](
+                torch, lambda f: torch.compile(f, mode="reduce-overhead"), fused=True), "jax": jax_step}
+
+
 TABLES = {"small": small, "bandwidth": bandwidth, "products": products}
 
 
 def show(name: str, times: dict[str, float | None]) -> None:
     cells = [f"{what} {'-' if s is None else f'{s * 1e6:10.1f} us'}" for what, s in times.items()]
-    ours, peers = times.get("flambeau"), [s for what, s in times.items() if what != "flambeau" and s]
+    ours = times.get("compiled") or times.get("flambeau")
+    peers = [s for what, s in times.items() if what not in ("flambeau", "compiled") and s]
     ratio = f"{ours / min(peers):.2f}" if ours and peers else "-"
     print(f"| {name} | {' | '.join(cells)} | {ratio} |", flush=True)
 
@@ -199,6 +245,7 @@ def tried(make: Callable[[], Any], what: str) -> Any:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", nargs="*", default=[*TABLES, *STEPS])
+    parser.add_argument("--ways", nargs="*", default=None, help="of steps; all of them if none is named")
     given = parser.parse_args()
     import torch
 
@@ -212,13 +259,13 @@ def main() -> None:
             times = seconds(ready, wait)
             show(row, {what: times.get(what) for what in wait})
     for name in [n for n in given.rows if n in STEPS]:
-        title, make = STEPS[name]
-        ready = {what: step for what, t in (("flambeau", flambeau), ("torch", torch))
-                 if (step := tried(lambda t=t, make=make: make(t), f"{title}, {what}")) is not None}
-        losses = {what: tried(lambda s=s: [s().item() for _ in range(3)], f"{title}, {what}") for what, s in ready.items()}
+        title = STEPS[name][0]
+        ready = {what: step for what, make in ways().items() if (given.ways is None or what in given.ways)
+                 and (step := tried(lambda make=make, name=name: make(name), f"{title}, {what}")) is not None}
+        losses = {what: tried(lambda s=s: [float(s()) for _ in range(4)], f"{title}, {what}") for what, s in ready.items()}
         print(f"  {title}: losses of the first steps {losses}", flush=True)
-        times = seconds({what: ready[what] for what in ready if losses[what]}, wait, rounds=4, least=0.3)
-        show(title, {what: times.get(what) for what in wait})
+        ends = {what: wait["flambeau" if what in ("flambeau", "compiled") else "torch"] for what in ready}
+        show(title, seconds({what: ready[what] for what in ready if losses[what]}, ends, rounds=4, least=0.3))
 
 
 if __name__ == "__main__":

@@ -66,7 +66,7 @@ class GPT(nn.Module):
             nn.init.zeros_(module.bias)
 
     def forward(self, text):
-        x = self.characters(text) + self.positions(torch.arange(text.shape[1]))
+        x = self.characters(text) + self.positions(torch.arange(text.shape[1], device=text.device))
         return self.head(self.norm(self.blocks(x)))
 
 

@@ -84,6 +84,7 @@ _HOMES = {
     "compiler": "compile",
     "_compile": "_disable_dynamo",
     "func.batching": "vmap",
+    "func.control_flow": "cond while_loop",
     "jit": "fork wait ScriptFunction ScriptModule CompilationUnit",
     "serialization.file_reader": "PyTorchFileReader",
     "_C": "AnyType AwaitType BoolType ClassType ComplexType DeviceObjType DictType EnumType FloatType FutureType IntType "
@@ -121,7 +122,14 @@ _ELSEWHERE = {name: home for home, names in _HOMES.items() for name in names.spl
 
 
 class MissingName(AttributeError, NotImplementedError):
-    """A name of PyTorch's that flambeau does not have. (An AttributeError, so that hasattr says no.)"""
+    """A name of PyTorch's that flambeau does not have. (An AttributeError, so that hasattr says no.)
+
+    >>> try:
+    ...     torch.no_such_name
+    ... except AttributeError as error:
+    ...     print(type(error).__name__)
+    MissingName
+    """
 
 
 def __getattr__(name: str) -> Any:

@@ -20,7 +20,7 @@ __all__ = ["use_deterministic_algorithms", "are_deterministic_algorithms_enabled
            "has_mkl", "has_openmp", "has_spectral", "is_vulkan_available", "SymInt", "SymFloat", "SymBool", "sym_int",
            "sym_float", "sym_max", "sym_min", "sym_not", "sym_sqrt", "sym_sum", "sym_ite", "OutOfMemoryError"]
 
-_state: dict[str, Any] = {"deterministic": False, "warn_only": False, "precision": "highest", "warn_always": False,
+_state: dict[str, Any] = {"deterministic": False, "warn_only": False, "warn_always": False,
                           "interop": None}
 _MODES = ("default", "warn", "error")
 
@@ -66,11 +66,22 @@ def are_deterministic_algorithms_enabled() -> bool:
 
 
 def is_deterministic_algorithms_warn_only_enabled() -> bool:
+    """Whether an operation without a deterministic form only warns.
+
+    >>> torch.is_deterministic_algorithms_warn_only_enabled()
+    False
+    """
     return _state["warn_only"]
 
 
 def set_deterministic_debug_mode(debug_mode: int | str) -> None:
-    """0 or "default", 1 or "warn", 2 or "error"."""
+    """0 or "default", 1 or "warn", 2 or "error".
+
+    >>> torch.set_deterministic_debug_mode("warn")
+    >>> torch.get_deterministic_debug_mode()
+    1
+    >>> torch.set_deterministic_debug_mode(0)
+    """
     if not isinstance(debug_mode, (int, str)):
         raise TypeError(f"debug_mode must be str or int, but got {type(debug_mode)}")
     if isinstance(debug_mode, str):
@@ -84,24 +95,33 @@ def set_deterministic_debug_mode(debug_mode: int | str) -> None:
 
 
 def get_deterministic_debug_mode() -> int:
+    """0 (off), 1 (warns) or 2 (raises): what happens where an operation has no deterministic form.
+
+    >>> torch.get_deterministic_debug_mode()
+    0
+    """
     if not _state["deterministic"]:
         return 0
     return 1 if _state["warn_only"] else 2
 
 
 def set_float32_matmul_precision(precision: str) -> None:
-    """Does nothing but remember it: the CPU always multiplies float32 in float32."""
+    """How float32 is multiplied on CUDA devices: "high" and "medium" allow TF32, as `backends.cuda.matmul.allow_tf32` does.
+    The CPU always multiplies float32 in float32."""
     if precision not in ("highest", "high", "medium"):
         import warnings
         warnings.warn(f"{precision} is not one of 'highest', 'high', or 'medium'; the current setting is kept.",
                       UserWarning,
                       stacklevel=2)
         return
-    _state["precision"] = precision
+    from .backends import flags
+    flags.cuda.matmul.precision = precision
 
 
 def get_float32_matmul_precision() -> str:
-    return _state["precision"]
+    """"highest", "high" or "medium"."""
+    from .backends import flags
+    return flags.cuda.matmul.precision
 
 
 def _count(name: str, n: Any) -> int:
@@ -113,7 +133,14 @@ def _count(name: str, n: Any) -> int:
 
 
 def set_num_threads(num: int) -> None:
-    """How many cores one operation may use."""
+    """How many cores one operation may use.
+
+    >>> before = torch.get_num_threads()
+    >>> torch.set_num_threads(1)
+    >>> torch.get_num_threads()
+    1
+    >>> torch.set_num_threads(before)
+    """
     _parallel.set_num_threads(_count("set_num_threads", num))
 
 
@@ -122,24 +149,45 @@ def get_num_threads() -> int:
 
 
 def set_num_interop_threads(num: int) -> None:
-    """Does nothing but remember it: operations are never run side by side."""
+    """Does nothing but remember it: operations are never run side by side.
+
+    >>> torch.set_num_interop_threads(1)
+    """
     _state["interop"] = _count("set_num_interop_threads", num)
 
 
 def get_num_interop_threads() -> int:
+    """1: operations do not run beside each other.
+
+    >>> torch.get_num_interop_threads()
+    2
+    """
     return _state["interop"] or _parallel.get_num_threads()
 
 
 def set_flush_denormal(mode: bool) -> bool:
-    """Does nothing: denormal numbers are kept. False says so, as on processors that cannot."""
+    """Does nothing: denormal numbers are kept. False says so, as on processors that cannot.
+
+    >>> torch.set_flush_denormal(False)
+    False
+    """
     return False
 
 
 def set_warn_always(b: bool) -> None:
+    """Whether warnings that are said once per process are said each time.
+
+    >>> torch.set_warn_always(False)
+    """
     _state["warn_always"] = bool(b)
 
 
 def is_warn_always_enabled() -> bool:
+    """Whether warnings that are said once per process are said each time.
+
+    >>> torch.is_warn_always_enabled()
+    False
+    """
     return _state["warn_always"]
 
 
@@ -159,16 +207,28 @@ def warn_once(key: str, text: str) -> None:
 
 
 def compiled_with_cxx11_abi() -> bool:
+    """True, as of every PyTorch since 2.6.
+
+    >>> torch.compiled_with_cxx11_abi()
+    True
+    """
     return True
 
 
 
 def init_num_threads() -> None:
-    """Does nothing: the number of threads is set by set_num_threads."""
+    """Does nothing: the number of threads is set by set_num_threads.
+
+    >>> torch.init_num_threads()
+    """
 
 
 def get_device_module(device: Any = None) -> Any:
-    """The module of a device's functions (flambeau.cuda)."""
+    """The module of a device's functions (flambeau.cuda).
+
+    >>> torch.get_device_module("cpu").__name__
+    'flambeau.cpu'
+    """
     import importlib
 
     from .tensors.device import to_device
@@ -181,6 +241,11 @@ def get_device_module(device: Any = None) -> Any:
 
 
 def is_vulkan_available() -> bool:
+    """False: there is no backend for Vulkan.
+
+    >>> torch.is_vulkan_available()
+    False
+    """
     return False
 
 
@@ -188,15 +253,27 @@ has_lapack, has_mkl, has_openmp, has_spectral = True, False, False, True
 
 
 class SymInt:
-    """A size that is not known yet, in PyTorch's compiler. Here sizes are ints: the name is for isinstance."""
+    """A size that is not known yet, in PyTorch's compiler. Here sizes are ints: the name is for isinstance.
+
+    >>> isinstance(torch.zeros(3).shape[0], torch.SymInt)
+    False
+    """
 
 
 class SymFloat:
-    """See SymInt."""
+    """See SymInt.
+
+    >>> isinstance(1.5, torch.SymFloat)
+    False
+    """
 
 
 class SymBool:
-    """See SymInt."""
+    """See SymInt.
+
+    >>> isinstance(True, torch.SymBool)
+    False
+    """
 
 
 def sym_int(a: Any) -> int:

@@ -21,6 +21,7 @@ import pytest
 from flambeau.backends.cuda import driver
 from flambeau.backends.cuda.cublas import Matrices
 from flambeau.backends.cuda.launch import unrepeatable
+from flambeau.backends.cuda.streams import current
 from flambeau.backends.registry import OutOfMemoryError
 from flambeau.native import toolchain
 
@@ -44,20 +45,31 @@ def built(text: str, name: str) -> Path:
     return target
 
 
+class Seen:
+    """What a library is told of an array: it does not keep it alive."""
+
+    def __init__(self, array):
+        self.address, self.dtype, self.size = array.ctypes.data, array.dtype, array.size
+        self.itemsize, self.nbytes = array.itemsize, array.nbytes
+
+
 class HostProduct:
     """A matrix product by NumPy, over the addresses of the arrays."""
 
-    def __init__(self, library, geometry):
-        self.library, self.geometry = library, geometry
+    def __init__(self, machine, geometry):
+        self.machine, self.library, self.geometry = machine, machine.library, geometry
 
     def _matrices(self, array, m):
         size = array.itemsize
         steps = (m.step * size, *((size, m.lead * size) if m.transposed else (m.lead * size, size)))
-        raw = (ctypes.c_char * (1 << 40)).from_address(array.ctypes.data)
+        raw = (ctypes.c_char * (1 << 40)).from_address(array.address)
         return np.ndarray((m.count, m.rows, m.columns), array.dtype, raw, 0, steps)
 
-    def run(self, first, second, result, bias=None):
+    def run(self, *arrays):
         unrepeatable()  # native code sees nothing of this
+        self.machine.do(current.stream, lambda seen=[Seen(a) for a in arrays]: self._run(*seen))
+
+    def _run(self, first, second, result, bias=None):
         g = self.geometry
         assert bias is None or g.dtype.kind != "c", "the library adds no bias to complex products"
         self.library.host_open_up()
@@ -75,18 +87,21 @@ class HostProduct:
 class HostConvolution:
     """What cuDNN does, by NumPy over the addresses of the arrays: a product for each tap of the kernel."""
 
-    def __init__(self, library, geometry):
-        self.library, self.geometry = library, geometry
+    def __init__(self, machine, geometry):
+        self.machine, self.library, self.geometry = machine, machine.library, geometry
 
     def _array(self, array, shape):
         """Over the memory, in the order that the geometry says: a kernel that lays arrays out otherwise gets wrong numbers."""
-        raw = (ctypes.c_char * array.nbytes).from_address(array.ctypes.data)
+        raw = (ctypes.c_char * array.nbytes).from_address(array.address)
         if not self.geometry.last:
             return np.frombuffer(raw, array.dtype).reshape(shape)
         return np.moveaxis(np.frombuffer(raw, array.dtype).reshape(shape[0], *shape[2:], shape[1]), -1, 1)
 
-    def run(self, first, second, out):
+    def run(self, *arrays):
         unrepeatable()
+        self.machine.do(current.stream, lambda seen=[Seen(a) for a in arrays]: self._run(*seen))
+
+    def _run(self, first, second, out):
         g = self.geometry
         roles = {"forward": ("image", "weight", "result"), "input": ("weight", "result", "image"),
                  "weight": ("image", "result", "weight")}[g.work]
@@ -128,10 +143,14 @@ class HostMachine:
         library.host_allocate.restype = library.host_open.restype = _P
         library.host_open()
         self.launch = ctypes.cast(library.host_launch, _P).value
+        self.node_setter = ctypes.cast(library.host_set, _P).value
         self.activation = ctypes.cast(library.host_activate, _P).value
         self.free: dict[int, list[int]] = {}
         self.sizes: dict[int, int] = {}
         self.limit = 1 << 32
+        self.streams, self.capturing, self.later, self.nodes, self.graphs = 6, None, [], {}, {}
+        library.host_step.restype = library.host_change.restype = _P
+        library.host_number.restype = library.host_captured.restype = ctypes.c_long
 
     def check(self, code, what):
         assert not code, what
@@ -175,7 +194,7 @@ class HostMachine:
         return ctypes.addressof(self.kept)
 
     def copy(self, to, source, nbytes, stream):
-        self.library.host_move(_P(to), _P(source), _SIZE(nbytes))
+        self.do(stream, lambda: self.library.host_move(_P(to), _P(source), _SIZE(nbytes)))
 
     upload = download = copy
 
@@ -183,14 +202,15 @@ class HostMachine:
         self.copy(to, source, nbytes, stream)
 
     def clear(self, to, nbytes, stream):
-        self.library.host_clear(_P(to), _SIZE(nbytes))
+        self.do(stream, lambda: self.library.host_clear(_P(to), _SIZE(nbytes)))
 
     # ------------------------------------------------------------------------------------------- streams and events
     def new_stream(self, priority=0):
-        return 7
+        self.streams += 1
+        return self.streams
 
     def synchronize(self, stream=None):
-        pass
+        assert stream is None or stream != self.capturing, "a capture waits for the device"
 
     def is_done(self, stream):
         return True
@@ -215,6 +235,74 @@ class HostMachine:
     def between(self, first, last):
         return 0.0
 
+    # ------------------------------------------------------------------------------------------------------ graphs
+    def do(self, stream, work):
+        """At once; on a stream that is captured, later."""
+        if stream == self.capturing:
+            self.library.host_note(len(self.later))
+            self.later.append(work)
+        else:
+            work()
+
+    def begin_capture(self, stream):
+        assert stream, "the default stream cannot be captured"
+        assert self.capturing is None
+        self.capturing, self.later, self.names = stream, [], []
+        self.library.host_capture(_P(stream))
+
+    def _noted(self):
+        """The nodes so far. A node is a number; behind it is what it does."""
+        for i in range(len(self.names), self.library.host_captured()):
+            step = _P(self.library.host_step(i))
+            number = self.library.host_number(step)
+            name = len(self.nodes) + 1
+            self.nodes[name] = functools.partial(self.library.host_run, step) if number < 0 else self.later[number]
+            self.names.append(name)
+        return self.names
+
+    def last_node(self, stream):
+        assert stream == self.capturing
+        return self._noted()[-1] if self._noted() else 0
+
+    def node_before(self, node):
+        chain = next(names for names in (self.names, *[n for n, _ in self.graphs.values()]) if node in names)
+        return ([0, *chain])[chain.index(node)]
+
+    def end_capture(self, stream):
+        assert stream == self.capturing
+        names = self._noted()
+        self.capturing = None
+        self.library.host_capture(None)
+        self.graphs[len(self.nodes) + len(self.graphs) + 1] = names, dict.fromkeys(names)
+        return next(reversed(self.graphs))
+
+    def graph_size(self, graph):
+        return len(self.graphs[graph][0])
+
+    def instantiated(self, graph):
+        names, _ = self.graphs[graph]
+        self.graphs[-graph] = names, {n: self.nodes[n] for n in names}
+        return -graph
+
+    def launch_graph(self, made, stream):
+        graph, node = ctypes.c_long(), ctypes.c_long()
+        while step := self.library.host_change(ctypes.byref(graph), ctypes.byref(node)):
+            self.retarget_to(graph.value, node.value, functools.partial(self.library.host_run, _P(step)))
+        for work in self.graphs[made][1].values():
+            self.do(stream, work)
+
+    def retarget_to(self, made, node, work):
+        assert node in self.graphs[made][1]
+        self.graphs[made][1][node] = work
+
+    def retarget(self, made, node, like, device):
+        self.retarget_to(made, node, self.nodes[like])
+
+    def end_graph(self, graph):
+        self.graphs.pop(graph)
+
+    end_instantiated = end_graph
+
     # ----------------------------------------------------------------------------------------------------- kernels
     def architecture(self, device):
         return "sm_90"
@@ -225,10 +313,10 @@ class HostMachine:
         return ctypes.CDLL(str(built(f'#include "cuda_on_host.h"\n{text}{"".join(calls)}', "cudakernels")))
 
     def product(self, geometry, device, stream, fast):
-        return HostProduct(self.library, geometry)
+        return HostProduct(self, geometry)
 
     def convolution(self, geometry, device):
-        return HostConvolution(self.library, geometry)
+        return HostConvolution(self, geometry)
 
     def function(self, module, name):
         return ctypes.cast(getattr(module, f"run_{name}"), _P).value

@@ -67,7 +67,14 @@ template <class... A, int... I> void unpack(void (*f)(A...), void **p, Numbers<I
     f(*(typename Bare<A>::type *)p[I]...);
 }
 template <class... A> void unpack(void (*f)(A...), void **p) { unpack(f, p, typename Count<sizeof...(A)>::all()); }
+// The same parameters in memory of their own, for a launch that comes later.
+template <class... A, int... I> void **pack(void (*)(A...), void **p, Numbers<I...>) {
+    return new void *[sizeof...(A) + 1]{new typename Bare<A>::type(*(typename Bare<A>::type *)p[I])...};
+}
+template <class... A> void **pack(void (*f)(A...), void **p) { return pack(f, p, typename Count<sizeof...(A)>::all()); }
 #define HOST_KERNEL(name)                                                                   \
-    extern "C" void run_##name(void **parameters, unsigned blocks, unsigned count) {        \
+    extern "C" void **run_##name(void **parameters, unsigned blocks, unsigned count) {      \
+        if (!count) return pack(name, parameters);                                          \
         launch(blocks, count, [](void **p) { unpack(name, p); }, parameters);               \
+        return 0;                                                                           \
     }

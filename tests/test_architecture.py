@@ -24,12 +24,12 @@ LAYERS = [line.split() for line in """
     flambeau linalg fft special types futures ao internals checks functional utils.hooks utils._foreach_utils
     amp cuda nn.functional nn._reduction
     nn func serialization distributed autograd.gradcheck
-    optim
+    optim distributed.optim
     compiler
     utils hub autograd.profiler
     *
     """.strip().splitlines()]
-LAYERS[5] += ["utils.deterministic", "ops.aten", "__future__"]  # what is there once all operations are
+LAYERS[5] += ["utils.deterministic", "ops.aten", "ops.dispatch", "__future__"]  # what is there once all operations are
 
 
 def _name(path: Path) -> str:

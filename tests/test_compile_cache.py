@@ -130,7 +130,8 @@ def test_a_compiler_that_is_not_there(tmp_path):
 
 
 def test_no_compiler_at_all(tmp_path):
-    code = STEP + "import flambeau.nn.functional as F\nprint(F.softmax(torch.ones(1000, 100), 1)[0, 0].item())\n"
+    code = "import sys\nsys.modules['ziglang'] = None\n" + STEP  # which would bring one
+    code += "import flambeau.nn.functional as F\nprint(F.softmax(torch.ones(1000, 100), 1)[0, 0].item())\n"
     out, err = python(code, PATH="/nonexistent", FLAMBEAU_CACHE=tmp_path / "cache")
     assert "programs 0" in out
     assert warnings_in(err) == 1 and err.count("no C compiler") == 1, err

@@ -18,9 +18,6 @@ from flambeau.compiler.capture.trees import flatten
 from flambeau.compiler.run.plan import Plan
 from flambeau.compiler.run.replay import builder
 
-pytestmark = pytest.mark.skipif(sys.version_info >= (3, 13), reason="from Python 3.13 on dicts have no versions: "
-                                "there all calls go the long way")
-
 SCALE = 1.5
 NESTED = {"a": [1.0, (2.0, [3.0])]}
 

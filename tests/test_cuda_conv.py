@@ -137,6 +137,7 @@ def test_unfold_and_fold(name, cuda):
 
 def test_what_cudnn_is_told(cuda, monkeypatch):
     """The switches reach the geometry, by which algorithms are chosen."""
+    from flambeau.backends.cuda import conv
     from flambeau.backends.cuda.driver import machine
     seen, convolution = [], machine().convolution
     monkeypatch.setattr(type(machine()), "convolution", lambda self, geometry, device: (
@@ -146,9 +147,11 @@ def test_what_cudnn_is_told(cuda, monkeypatch):
         F.conv2d(x, w)
     with flags.cudnn.flags(enabled=False):
         F.conv2d(x, w)
-    F.conv2d(x.to(memory_format=fl.channels_last), w)
-    assert [(g.tf32, g.benchmark, g.deterministic, g.last) for g in seen] == [(False, True, True, False),
-                                                                              (True, False, False, True)]
+    F.conv2d(x.to(memory_format=fl.channels_last), w)  # so small that TF32 would gain nothing
+    monkeypatch.setattr(conv, "_PAYS", 1)
+    F.conv2d(x[:, :, 1:].to(memory_format=fl.channels_last), w)
+    assert [(g.tf32, g.benchmark, g.deterministic, g.last) for g in seen] == [
+        (False, True, True, False), (False, False, False, True), (True, False, False, True)]
 
 
 def test_what_cudnn_refuses(cuda, monkeypatch):

@@ -76,6 +76,14 @@ def programs(fl, F):
     x(9, 8).sort(), x(9, 3000).sort(descending=True), x(9, 8, dtype=fl.float64).median(1), at.sort(), x(9, 8).bfloat16().topk(2)
     x(9, 8).bool().sort()
     x(9, 8).var(), x(9, 8).std(0), at.bincount(minlength=3), x(9).histc(3, 0, 1), fl.searchsorted(x(9), x(5))
+    x(9, 8).mode(), fl.histogram(x(9), x(3), weight=x(9)), fl.hash_tensor(x(9).bfloat16()), fl.hash_tensor(at)
+    for mode in ("mean", "max"):
+        back(F.embedding_bag(at, x(9, 8), at[:2], mode=mode))
+    F.embedding(at, x(9, 8).detach(), max_norm=1.0), back(F.multilabel_margin_loss(x(2, 5), x(2, 5).long()))
+    back(F.ctc_loss(x(5, 2, 4), x(2, 3).long(), (5, 5), (2, 3)))
+    for dtype in (fl.float32, fl.float64, fl.bfloat16):
+        fl.poisson(x(9, dtype=dtype).detach()), fl._sample_dirichlet(x(9, dtype=dtype).detach())
+        fl.binomial(x(9, dtype=dtype).detach(), x(9, dtype=dtype).detach())
     for name in ("exp", "erf", "lgamma", "relu", "isnan"):  # generated ones
         getattr(fl, name)(x(9, 8)), getattr(fl, name)(x(9, 8).bfloat16())
     for name in ("add", "pow", "remainder", "lt"):

@@ -351,3 +351,18 @@ def test_hooks_do_not_keep_the_tensor_alive():
         assert [r() for r in held] == [None, None, None]
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("build", [
+    lambda t, a, w: a.clone(), lambda t, a, w: a + 1, lambda t, a, w: a * w, lambda t, a, w: a.sum(),
+    lambda t, a, w: t.cat([a, w]), lambda t, a, w: t.where(a > 0, a, w), lambda t, a, w: a.gather(0, t.tensor([0, 1])),
+    lambda t, a, w: a.softmax(0), lambda t, a, w: a.double()])
+def test_hooks_of_nodes_see_the_arguments_that_can_have_a_gradient(build):
+    def program(t):
+        a, w = t.tensor([0.0, 1.0, 2.0], requires_grad=True), t.ones(3, requires_grad=True)
+        made, seen = build(t, a, w), []
+        made.grad_fn.register_hook(lambda inputs, outputs: seen.append([g is None for g in inputs]))
+        made.grad_fn.register_hook(lambda inputs, outputs: tuple(None if g is None else g * 2 for g in inputs))
+        made.sum().backward()
+        return seen, a.grad
+    agree(program)

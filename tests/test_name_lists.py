@@ -19,7 +19,6 @@ KNOWN = {
     "__init__.py": "where names live that are imported on demand",
     "torch_names/functional.py": "the names of a namespace of PyTorch's",
     "tensors/return_types.py": "the names of structures", "torch_names/special.py": "the names of a namespace of PyTorch's",
-    "distributed/__init__.py": "the names of a namespace of PyTorch's",
     "ops/rare.py": "functions that PyTorch has removed", "tensors/methods.py": "questions about a tensor",
     "torch_names/masked_tensors.py": "what a class of tensors does with functions of its own",
     "ops/linalg/__init__.py": "where functions live whose files are imported on demand",
@@ -33,6 +32,8 @@ KNOWN = {
     "backends/cpu/pointwise/loops.py": "functions of C", "fx/proxy.py": "Python's operators",
     "backends/cpu/layers/losses.py": "the numbers that losses.c gives its functions", "nn/init.py": "the values of an argument",
     "amp/on_cuda.py": "the lists that PyTorch documents for autocast on CUDA: one device's, so no fact of the operation",
+    **dict.fromkeys(("ops/dispatch/derivatives.py", "ops/dispatch/kernels.py", "ops/dispatch/lowering_layers.py",
+                     "ops/dispatch/schemas.py"), "what PyTorch's dispatcher calls, or makes of, a function"),
     "utils/flop_counter.py": "how many multiplications: what this file is about",
 }
 

@@ -50,11 +50,11 @@ def test_metadata_and_version_tell_of_pytorch_while_installed(installed):
 
 
 def test_the_own_version_comes_back():
-    before = flambeau.__version__, flambeau.version.__version__
+    before, pytorch = (flambeau.__version__, flambeau.version.__version__), importlib.metadata.version("torch")
     compat.install()
     compat.uninstall()
     assert (flambeau.__version__, flambeau.version.__version__) == before
-    assert importlib.metadata.version("torch") == str(torch.__version__)
+    assert importlib.metadata.version("torch") == pytorch
 
 
 def test_specs_of_modules_that_are_there_and_that_are_not(installed):
@@ -143,6 +143,8 @@ def test_placements_are_values(t):
 
 @BOTH
 def test_streams_and_events_of_the_cpu(t):
+    if t is torch and torch.version.cuda:
+        pytest.skip("streams of a PyTorch that was built for GPUs are a GPU's, whether there is one or not")
     stream, event = t.Stream(), t.Event()
     assert repr(stream) == "torch.Stream device_type=cpu, device_index=-1, stream_id=0" and stream == t.Stream(device="cpu")
     assert repr(t.Event(enable_timing=True)) == "torch.Event device_type=cpu, device_index=-1, event_flag=1, event_id=0"

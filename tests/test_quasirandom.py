@@ -6,7 +6,7 @@ import torch
 import flambeau
 
 
-@pytest.mark.parametrize("dimension", [1, 2, 7, 40, 337])
+@pytest.mark.parametrize("dimension", [1, 2, 7, 40, 337, 1111])
 @pytest.mark.parametrize("scramble", [False, True])
 def test_same_points(dimension, scramble):
     ours, theirs = (m.quasirandom.SobolEngine(dimension, scramble=scramble, seed=3) for m in (flambeau, torch))
@@ -22,10 +22,9 @@ def test_same_points(dimension, scramble):
 
 
 def test_too_many_dimensions():
-    with pytest.raises(NotImplementedError, match="at most 337"):
-        flambeau.quasirandom.SobolEngine(338)
-    with pytest.raises(ValueError):
-        flambeau.quasirandom.SobolEngine(0)
+    for dimension in (0, 21202):
+        with pytest.raises(ValueError):
+            flambeau.quasirandom.SobolEngine(dimension)
 
 
 def test_into_a_tensor():

@@ -6,7 +6,7 @@ import threading
 import numpy as np
 import pytest
 import torch
-from compare import agree_on
+from compare import MODULES, agree_on
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -178,7 +178,6 @@ torch.manual_seed(2**63).initial_seed()
 torch.manual_seed(-2**63-1)
 torch.manual_seed('a')
 torch.manual_seed(1.5).initial_seed()
-torch.Generator('cuda')
 torch.Generator().get_state()
 torch.Generator().set_state(torch.zeros(5056,dtype=torch.uint8))
 torch.Generator().set_state(torch.zeros(5))
@@ -199,6 +198,14 @@ torch.random.initial_seed()
 @pytest.mark.parametrize("source", DRAWS.strip().split("\n"))
 def test_as_pytorch(source):
     agree_on(source)
+
+
+@pytest.mark.parametrize("module", MODULES.values(), ids=MODULES)
+def test_a_generator_of_a_gpu_that_is_not_there(module):
+    if module.cuda.is_available():
+        pytest.skip("there is a GPU")
+    with pytest.raises(RuntimeError, match="CUDA|cuda"):
+        module.Generator("cuda")
 
 
 NODES = """

@@ -19,6 +19,7 @@ from typing import Any
 
 from ..autograd import state as _state
 from ..autograd.state import state
+from ..backends import registry
 from ..backends.registry import CPU_ARRAY
 from ..ops.core import overrides as _overrides
 from ..ops.core.export import AUTOCAST
@@ -139,7 +140,11 @@ def _widest(values: Any, device: str) -> Any:
 
 # ---------------------------------------------------------------------------------------------------- with autocast():
 def is_autocast_available(device_type: str) -> bool:
-    """Whether autocast knows the type of device."""
+    """Whether autocast knows the type of device.
+
+    >>> torch.amp.is_autocast_available("cpu")
+    True
+    """
     return device_type in _DEVICES
 
 
@@ -164,8 +169,7 @@ class autocast:
         self.fast_dtype = _settings.dtype_of(device_type) if dtype is None else dtype
         self._cache_enabled = _settings.cache if cache_enabled is None else cache_enabled
         if enabled and device_type == "cuda":
-            from .. import cuda
-            if not cuda.is_available():
+            if not registry.cuda_count():
                 warnings.warn("CUDA is not available or torch_xla is imported. Disabling autocast.", stacklevel=2)
                 enabled = False
         elif enabled and self.fast_dtype not in _LOWERED:
@@ -234,7 +238,10 @@ def _known(device_type: Any) -> str:
 
 
 def set_autocast_enabled(device_type: Any, enabled: bool | None = None) -> None:
-    """Switches autocast on or off, without a block; with one argument for CUDA."""
+    """Switches autocast on or off, without a block; with one argument for CUDA.
+
+    >>> torch.set_autocast_enabled("cpu", False)
+    """
     if enabled is None:
         device_type, enabled = "cuda", device_type
     _settings.enabled[_known(device_type)] = bool(enabled)
@@ -242,12 +249,19 @@ def set_autocast_enabled(device_type: Any, enabled: bool | None = None) -> None:
 
 
 def get_autocast_dtype(device_type: str) -> Any:
-    """The lower precision of a type of device."""
+    """The lower precision of a type of device.
+
+    >>> torch.get_autocast_dtype("cpu")
+    torch.bfloat16
+    """
     return _settings.dtype_of(_known(device_type))
 
 
 def set_autocast_dtype(device_type: str, dtype: Any) -> None:
-    """Sets the lower precision of a type of device."""
+    """Sets the lower precision of a type of device.
+
+    >>> torch.set_autocast_dtype("cpu", torch.bfloat16)
+    """
     _settings.dtype[_known(device_type)] = dtype
 
 
@@ -256,64 +270,108 @@ def _deprecated(old: str, new: str) -> None:
 
 
 def is_autocast_cpu_enabled() -> bool:
-    """Whether autocast is on for the CPU."""
+    """Whether autocast is on for the CPU.
+
+    >>> with torch.autocast("cpu"):
+    ...     torch.is_autocast_cpu_enabled()
+    True
+    """
     _deprecated("is_autocast_cpu_enabled()", "is_autocast_enabled('cpu')")
     return is_autocast_enabled("cpu")
 
 
 def set_autocast_cpu_enabled(enabled: bool) -> None:
-    """Switches autocast for the CPU."""
+    """Switches autocast for the CPU.
+
+    >>> torch.set_autocast_cpu_enabled(False)
+    """
     _deprecated("set_autocast_cpu_enabled(enabled)", "set_autocast_enabled('cpu', enabled)")
     set_autocast_enabled("cpu", enabled)
 
 
 def get_autocast_cpu_dtype() -> Any:
-    """The CPU's lower precision."""
+    """The CPU's lower precision.
+
+    >>> torch.get_autocast_cpu_dtype()
+    torch.bfloat16
+    """
     _deprecated("get_autocast_cpu_dtype()", "get_autocast_dtype('cpu')")
     return get_autocast_dtype("cpu")
 
 
 def set_autocast_cpu_dtype(dtype: Any) -> None:
-    """Sets the CPU's lower precision."""
+    """Sets the CPU's lower precision.
+
+    >>> torch.set_autocast_cpu_dtype(torch.bfloat16)
+    """
     _deprecated("set_autocast_cpu_dtype(dtype)", "set_autocast_dtype('cpu', dtype)")
     set_autocast_dtype("cpu", dtype)
 
 
 def get_autocast_gpu_dtype() -> Any:
-    """CUDA's lower precision."""
+    """CUDA's lower precision.
+
+    >>> torch.get_autocast_gpu_dtype()
+    torch.float16
+    """
     _deprecated("get_autocast_gpu_dtype()", "get_autocast_dtype('cuda')")
     return get_autocast_dtype("cuda")
 
 
 def set_autocast_gpu_dtype(dtype: Any) -> None:
-    """Sets CUDA's lower precision."""
+    """Sets CUDA's lower precision.
+
+    >>> torch.set_autocast_gpu_dtype(torch.float16)
+    """
     _deprecated("set_autocast_gpu_dtype(dtype)", "set_autocast_dtype('cuda', dtype)")
     set_autocast_dtype("cuda", dtype)
 
 
 def is_autocast_cache_enabled() -> bool:
-    """Whether parameters are cast only once in a block."""
+    """Whether parameters are cast only once in a block.
+
+    >>> torch.is_autocast_cache_enabled()
+    True
+    """
     return _settings.cache
 
 
 def set_autocast_cache_enabled(enabled: bool) -> None:
-    """Whether parameters are cast only once in a block."""
+    """Whether parameters are cast only once in a block.
+
+    >>> torch.set_autocast_cache_enabled(True)
+    """
     _settings.cache = bool(enabled)
 
 
 def clear_autocast_cache() -> None:
-    """Forgets the parameters that were cast."""
+    """Forgets the parameters that were cast.
+
+    >>> torch.clear_autocast_cache()
+    """
     _settings.casts.clear()
 
 
 def autocast_increment_nesting() -> int:
-    """Enters one more block; the number of blocks around."""
+    """Enters one more block; the number of blocks around.
+
+    >>> torch.autocast_increment_nesting()
+    1
+    >>> torch.autocast_decrement_nesting()
+    0
+    """
     _settings.depth += 1
     return _settings.depth
 
 
 def autocast_decrement_nesting() -> int:
-    """Leaves a block; the number of blocks that remain."""
+    """Leaves a block; the number of blocks that remain.
+
+    >>> torch.autocast_increment_nesting()
+    1
+    >>> torch.autocast_decrement_nesting()
+    0
+    """
     _settings.depth -= 1
     return _settings.depth
 
@@ -333,7 +391,17 @@ def _cast(value: Any, device_type: str, dtype: Any) -> Any:
 
 
 def custom_fwd(fwd: Callable | None = None, *, device_type: str, cast_inputs: Any = None) -> Any:
-    """Decorates the forward of a custom Function: with cast_inputs, casts them and runs it without autocast."""
+    """Decorates the forward of a custom Function: with cast_inputs, casts them and runs it without autocast.
+
+    >>> class Double(torch.autograd.Function):
+    ...     @staticmethod
+    ...     @torch.amp.custom_fwd(device_type="cpu", cast_inputs=torch.float32)
+    ...     def forward(ctx, x):
+    ...         return x * 2
+    >>> with torch.autocast("cpu"):
+    ...     Double.apply(torch.ones(1, dtype=torch.bfloat16)).dtype
+    torch.float32
+    """
     if not isinstance(device_type, str):
         raise ValueError(f"Expected `device_type` of type `str`, got: `{type(device_type)}`")
     if fwd is None:
@@ -353,7 +421,23 @@ def custom_fwd(fwd: Callable | None = None, *, device_type: str, cast_inputs: An
 
 
 def custom_bwd(bwd: Callable | None = None, *, device_type: str) -> Any:
-    """Decorates the backward of a custom Function: it runs with the autocast that its forward had."""
+    """Decorates the backward of a custom Function: it runs with the autocast that its forward had.
+
+    >>> class Square(torch.autograd.Function):
+    ...     @staticmethod
+    ...     @torch.amp.custom_fwd(device_type="cpu")
+    ...     def forward(ctx, x):
+    ...         ctx.save_for_backward(x)
+    ...         return x * x
+    ...     @staticmethod
+    ...     @torch.amp.custom_bwd(device_type="cpu")
+    ...     def backward(ctx, grad):
+    ...         return 2 * ctx.saved_tensors[0] * grad
+    >>> x = torch.tensor([3.0], requires_grad=True)
+    >>> Square.apply(x).backward()
+    >>> x.grad
+    tensor([6.])
+    """
     if not isinstance(device_type, str):
         raise ValueError(f"Expected `device_type` of type `str`, got: `{type(device_type)}`")
     if bwd is None:

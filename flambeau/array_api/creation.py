@@ -83,8 +83,8 @@ def arange(start: float, /, stop: float | None = None, step: float = 1, *, dtype
     if step == 0:
         raise ValueError("arange: step must not be 0")
     if (stop - start) / step <= 0:
-        whole = all(isinstance(number, int) for number in (start, stop, step))
-        return flambeau.empty(0, dtype=dtype or (flambeau.int64 if whole else None), device=device)
+        integral = all(isinstance(number, int) for number in (start, stop, step))
+        return flambeau.empty(0, dtype=dtype or (flambeau.int64 if integral else None), device=device)
     return flambeau.arange(start, stop, step, dtype=dtype, device=device)
 
 

@@ -23,6 +23,11 @@ def is_anomaly_enabled() -> bool:
 
 
 def is_anomaly_check_nan_enabled() -> bool:
+    """Whether anomaly detection raises at the first NaN of a backward pass.
+
+    >>> torch.is_anomaly_check_nan_enabled()
+    True
+    """
     return state.anomaly_check_nan
 
 
@@ -33,12 +38,23 @@ def _set(mode: bool, check_nan: bool) -> None:
 
 
 def set_anomaly_enabled(mode: bool, check_nan: bool = True) -> None:
-    """Turns anomaly detection on or off on this thread."""
+    """Turns anomaly detection on or off on this thread.
+
+    >>> torch.set_anomaly_enabled(False)
+    """
     _set(mode, check_nan)
 
 
 class detect_anomaly:
-    """A `with` block (or decorator) with anomaly detection on. For debugging: it slows everything down."""
+    """A `with` block (or decorator) with anomaly detection on. For debugging: it slows everything down.
+
+    >>> x = torch.tensor([0.0], requires_grad=True)
+    >>> with torch.autograd.detect_anomaly():
+    ...     (torch.sqrt(x) * 0).backward()
+    Traceback (most recent call last):
+        ...
+    RuntimeError: Function 'SqrtBackward0' returned nan values in its 0th output....
+    """
 
     def __init__(self, check_nan: bool = True):
         self.check_nan = check_nan

@@ -18,12 +18,13 @@ from typing import Any
 from ..backends.batched.arrays import Level, levels_of, marked
 from ..backends.cpu.parallel import LARGE
 from ..backends.cpu.table import KERNELS
+from ..backends.references import HANDED_ON, NAMED
 from ..backends.registry import CPU_ARRAY, WINDOWS
 from ..ops.core.levels import enter, leave
 from ..tensors.tensor import Tensor
 from ..tensors.tensor import _captured_grad as captured_grad
 from .node import AccumulateGrad, Edge, Node
-from .state import ANOMALY, BATCHED, CAPTURE, FOLLOW, NO_GRAD, PROFILE, state
+from .state import ANOMALY, BATCHED, CAPTURE, DISPATCH, FOLLOW, NO_GRAD, PROFILE, state
 
 _new = object.__new__
 _plus = KERNELS["add"]
@@ -425,12 +426,15 @@ def _checked_tuple(replaced: Any, given: tuple[Any, ...], hook: Any) -> tuple[An
 
 def _post_hooks(node: Node, results: Any, grads: Any) -> Any:
     outputs = tuple(grads) if node.outputs is not None else (grads,)
-    results = tuple(results)
+    results, shown = list(results), node._shown()
+    given = tuple([results[i] if node.next[i] is not None else None for i in shown])
     for hook in list(node.hooks.post.values()):
-        replaced = hook(results, outputs)
+        replaced = hook(given, outputs)
         if replaced is not None:
-            results = _checked_tuple(replaced, results, hook)
-    return results
+            given = _checked_tuple(replaced, given, hook)
+    for i, result in zip(shown, given):
+        results[i] = result
+    return tuple(results)
 
 
 def fit(grad: Any, shape: tuple[int, ...], dtype: Any, node: Node, index: int) -> Any:
@@ -516,6 +520,9 @@ def accumulate(node: AccumulateGrad, grad: Any, create_graph: bool) -> None:
     elif old is None:
         if create_graph:
             tensor._grad = _recorded_copy(grad, tensor)
+        elif state.mode & DISPATCH or grad._dispatches:
+            ours = _is_ours(grad, tensor)
+            tensor._grad = _shown_taken(grad, tensor, ours)
         else:
             tensor._grad = _bare(grad._array) if _is_ours(grad, tensor) else _copy_like(grad, tensor)
     elif create_graph:
@@ -532,30 +539,46 @@ def accumulate(node: AccumulateGrad, grad: Any, create_graph: bool) -> None:
             hook((), (grad,))
 
 
+_FRESH = NAMED + 2 * HANDED_ON
+
+
 def _is_ours(grad: Any, tensor: Any) -> bool:
     """Whether the gradient's memory is seen by nobody but the engine, and laid out like the leaf's.
 
-    A fresh gradient is referred to by the walk, accumulate(), this function and getrefcount's own argument; one more
-    means that a hook, a user or another edge also holds it. Its array: by the tensor, here, and by getrefcount.
+    A fresh gradient has one name in the walk, which hands it to accumulate() and here; one reference more means that a hook,
+    a user or another edge also holds it. Its array: by the tensor, and here.
     """
     array = grad._array
     if state.mode & FOLLOW:
-        return sys.getrefcount(grad) <= 4 and grad._counter is None and array.strides == tensor._array.strides and (
+        return sys.getrefcount(grad) <= _FRESH and grad._counter is None and array.strides == tensor._array.strides and (
             state.follower.alone(array, 2))
-    if sys.getrefcount(grad) > 4 or sys.getrefcount(array) > 3:
+    if sys.getrefcount(grad) > _FRESH or sys.getrefcount(array) > 1 + NAMED:
         return False
     if grad._counter is not None or array.strides != tensor._array.strides:
         return False
     base = array.base
-    if type(base) is CPU_ARRAY and base.nbytes == array.nbytes and sys.getrefcount(base) <= 3:
+    if type(base) is CPU_ARRAY and base.nbytes == array.nbytes and sys.getrefcount(base) <= 1 + NAMED:
         base = base.base  # all of another array, in another shape
-    return base is None or (sys.getrefcount(base) <= 3 and type(base).__name__ == "Block")
+    return base is None or (sys.getrefcount(base) <= 1 + NAMED and type(base).__name__ == "Block")
 
 
 def _recorded_copy(grad: Any, tensor: Any) -> Any:
     """A copy that is itself part of the graph: changing `.grad` must not change what the graph still needs."""
     from ..creation.factories import empty_like
     return empty_like(tensor.detach()).copy_(grad)
+
+
+def _shown_taken(grad: Any, tensor: Any, ours: bool) -> Any:
+    """A leaf's first gradient where somebody looks on: by the operations that PyTorch takes it over, or copies it, with.
+
+    PyTorch takes over any gradient that is laid out as the leaf is; whether others see its memory, too, is not shown.
+    """
+    if grad.stride() != tensor.stride() or sys.getrefcount(grad) > 4:
+        return grad.clone() if 0 in tensor.stride() else grad.new_empty_strided(tensor.size(), tensor.stride()).copy_(grad)
+    made = grad.detach()
+    if not ours and type(made._array) in WINDOWS:
+        made = _copy_like(made, tensor)
+    return made
 
 
 def _copy_like(grad: Any, tensor: Any) -> Any:

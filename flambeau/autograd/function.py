@@ -110,6 +110,8 @@ class Function(FunctionCtx):
             made = state.levels[-1].run_function(cls, args, kwargs)
             if made is not NotImplemented:
                 return made
+        if state.transforms:
+            state.transforms[-1].check_function(cls)
         ctx = _new(cls._backward_cls)
         setup = cls.setup_context
         if setup is not _no_setup:
@@ -195,7 +197,11 @@ class InplaceFunction(Function):
 
 
 class NestedIOFunction(Function):
-    """Kept for old code: Functions over nested lists of tensors."""
+    """Kept for old code: Functions over nested lists of tensors.
+
+    >>> issubclass(torch.autograd.function.NestedIOFunction, torch.autograd.Function)
+    True
+    """
 
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:

@@ -126,6 +126,48 @@ _INDEPENDENT = {
 
 
 # ------------------------------------------------------------------------------------------------------ products
+class _Call:
+    """A call of the user's function: its inputs, its results, and what comes of the derivatives."""
+
+    def __init__(self, name: str, func: Callable[..., Any], inputs: Any, create_graph: bool, strict: bool):
+        self.name, self.func, self.create_graph, self.strict = name, func, create_graph, strict
+        self.several, inputs = _tuple(inputs, "inputs", name)
+        self.inputs = _prepare(inputs, create_graph, True)
+
+    def run(self) -> tuple[Tensor, ...]:
+        self.outs_several, self.outputs = _tuple(self.func(*self.inputs), "outputs of the user-provided function", self.name)
+        _check_strict(self.outputs, self.strict)
+        return self.outputs
+
+    def vector(self, v: Any, like: tuple[Tensor, ...], several: bool, whose: str) -> Any:
+        """v as a tuple of tensors like these; None where it may be left out."""
+        if v is None:
+            if len(like) != 1 or like[0].numel() != 1:
+                raise RuntimeError(f"The vector v can only be None if the {whose} a single Tensor with a single element.")
+            return None
+        v = _prepare(_tuple(v, "v", self.name)[1], self.create_graph, False)
+        _check_v(v, like, several)
+        return v
+
+    def direction(self, v: Any) -> Any:
+        return self.vector(v, self.inputs, self.several, "input to the user-provided function is")
+
+    def slope(self) -> tuple[Any, ...]:
+        """The first derivatives of a function with one element as its result."""
+        _check_scalar(self.run(), self.outs_several, self.name)
+        jac = _fill(_grads(self.outputs, self.inputs, create_graph=True), self.inputs, self.strict, False, "back")
+        _check_curved(jac, self.strict)
+        return jac
+
+    def grads(self, outputs: Any, inputs: tuple[Tensor, ...], given: Any, like: tuple[Tensor, ...], stage: str) -> Any:
+        made = _grads(outputs, inputs, given, self.create_graph)
+        return _fill(made, like, self.strict, self.create_graph, stage)
+
+    def results(self, grads: tuple[Any, ...], several: bool) -> tuple[Any, Any]:
+        outputs, grads = (_finish(values, self.create_graph) for values in (self.outputs, grads))
+        return _untuple(outputs, self.outs_several), _untuple(grads, several)
+
+
 def vjp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False,
         strict: bool = False) -> tuple[Any, Any]:
     """(func(inputs), v^T J).
@@ -134,26 +176,11 @@ def vjp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool
     (tensor([1., 4.]), tensor([2., 0.]))
     """
     with enable_grad():
-        several, inputs = _tuple(inputs, "inputs", "vjp")
-        inputs = _prepare(inputs, create_graph, True)
-        outs_several, outputs = _tuple(func(*inputs), "outputs of the user-provided function", "vjp")
-        _check_strict(outputs, strict)
-        v = _vector(v, outputs, outs_several, "vjp", create_graph)
-        grads = _fill(_grads(outputs, inputs, v, create_graph), inputs, strict, create_graph, "back")
-    return (_untuple(_finish(outputs, create_graph), outs_several), _untuple(_finish(grads, create_graph), several))
-
-
-def _vector(v: Any, outputs: tuple[Tensor, ...], several: bool, name: str, create_graph: bool) -> Any:
-    if v is None:
-        if len(outputs) != 1 or outputs[0].numel() != 1:
-            what = "returns" if name == "vjp" else "has"
-            raise RuntimeError(f"The vector v can only be None if the user-provided function {what} a single Tensor "
-                               "with a single element.")
-        return None
-    _, v = _tuple(v, "v", name)
-    v = _prepare(v, create_graph, False)
-    _check_v(v, outputs, several)
-    return v
+        call = _Call("vjp", func, inputs, create_graph, strict)
+        outputs = call.run()
+        v = call.vector(v, outputs, call.outs_several, "user-provided function returns")
+        grads = call.grads(outputs, call.inputs, v, call.inputs, "back")
+    return call.results(grads, call.several)
 
 
 def jvp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False,
@@ -164,25 +191,14 @@ def jvp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool
     (tensor([1., 4.]), tensor([2., 0.]))
     """
     with enable_grad():
-        several, inputs = _tuple(inputs, "inputs", "jvp")
-        inputs = _prepare(inputs, create_graph, True)
-        if v is not None:
-            _, v = _tuple(v, "v", "jvp")
-            v = _prepare(v, create_graph, False)
-            _check_v(v, inputs, several)
-        elif len(inputs) != 1 or inputs[0].numel() != 1:
-            raise RuntimeError("The vector v can only be None if the input to the user-provided function is a single "
-                               "Tensor with a single element.")
-        outs_several, outputs = _tuple(func(*inputs), "outputs of the user-provided function", "jvp")
-        _check_strict(outputs, strict)
+        call = _Call("jvp", func, inputs, create_graph, strict)
+        v = call.direction(v)
+        outputs = call.run()
         # J^T u is linear in u: its derivative with respect to u, applied to v, is J v.
         u = tuple([zeros_like(out, requires_grad=True) for out in outputs])
-        pulled = _grads(outputs, inputs, u, create_graph=True)
-        pulled = _fill(pulled, inputs, strict, False, "back")
-        grads = _grads(pulled, u, v if v is not None else _ones(pulled), create_graph)
-        grads = _fill(grads, outputs, strict, create_graph, "back_trick")
-    return (_untuple(_finish(outputs, create_graph), outs_several),
-            _untuple(_finish(grads, create_graph), outs_several))
+        pulled = _fill(_grads(outputs, call.inputs, u, create_graph=True), call.inputs, strict, False, "back")
+        grads = call.grads(pulled, u, v if v is not None else _ones(pulled), outputs, "back_trick")
+    return call.results(grads, call.outs_several)
 
 
 def _ones(tensors: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -198,29 +214,11 @@ def vhp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool
     (tensor(9.), tensor([6., 0.]))
     """
     with enable_grad():
-        several, inputs = _tuple(inputs, "inputs", "vhp")
-        inputs = _prepare(inputs, create_graph, True)
-        v = _direction(v, inputs, several, "vhp", create_graph)
-        outs_several, outputs = _tuple(func(*inputs), "outputs of the user-provided function", "vhp")
-        _check_strict(outputs, strict)
-        _check_scalar(outputs, outs_several, "vhp")
-        jac = _fill(_grads(outputs, inputs, create_graph=True), inputs, strict, False, "back")
-        _check_curved(jac, strict)
-        grads = _grads(jac, inputs, v if v is not None else _ones(jac), create_graph)
-        grads = _fill(grads, inputs, strict, create_graph, "double_back")
-    return _untuple(_finish(outputs, create_graph), False), _untuple(_finish(grads, create_graph), several)
-
-
-def _direction(v: Any, inputs: tuple[Tensor, ...], several: bool, name: str, create_graph: bool) -> Any:
-    if v is None:
-        if len(inputs) != 1 or inputs[0].numel() != 1:
-            raise RuntimeError("The vector v can only be None if the input to the user-provided function is a single "
-                               "Tensor with a single element.")
-        return None
-    _, v = _tuple(v, "v", name)
-    v = _prepare(v, create_graph, False)
-    _check_v(v, inputs, several)
-    return v
+        call = _Call("vhp", func, inputs, create_graph, strict)
+        v = call.direction(v)
+        jac = call.slope()
+        grads = call.grads(jac, call.inputs, v if v is not None else _ones(jac), call.inputs, "double_back")
+    return call.results(grads, call.several)
 
 
 def hvp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False,
@@ -231,19 +229,13 @@ def hvp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool
     (tensor(9.), tensor([6., 0.]))
     """
     with enable_grad():
-        several, inputs = _tuple(inputs, "inputs", "hvp")
-        inputs = _prepare(inputs, create_graph, True)
-        v = _direction(v, inputs, several, "hvp", create_graph)
-        outs_several, outputs = _tuple(func(*inputs), "outputs of the user-provided function", "hvp")
-        _check_strict(outputs, strict)
-        _check_scalar(outputs, outs_several, "hvp")
-        jac = _fill(_grads(outputs, inputs, create_graph=True), inputs, strict, False, "back")
-        _check_curved(jac, strict)
-        u = tuple([zeros_like(x, requires_grad=True) for x in inputs])
-        pulled = _fill(_grads(jac, inputs, u, create_graph=True), inputs, strict, create_graph, "double_back")
-        grads = _grads(pulled, u, v if v is not None else _ones(pulled), create_graph)
-        grads = _fill(grads, inputs, strict, create_graph, "double_back_trick")
-    return _untuple(_finish(outputs, create_graph), False), _untuple(_finish(grads, create_graph), several)
+        call = _Call("hvp", func, inputs, create_graph, strict)
+        v = call.direction(v)
+        jac = call.slope()
+        u = tuple([zeros_like(x, requires_grad=True) for x in call.inputs])
+        pulled = _fill(_grads(jac, call.inputs, u, create_graph=True), call.inputs, strict, create_graph, "double_back")
+        grads = call.grads(pulled, u, v if v is not None else _ones(pulled), call.inputs, "double_back_trick")
+    return call.results(grads, call.several)
 
 
 # ------------------------------------------------------------------------------------------------------ matrices
@@ -277,14 +269,11 @@ def jacobian(func: Callable[..., Any], inputs: Any, create_graph: bool = False, 
     if strategy == "forward-mode":
         return _jacobian_forward(func, inputs)
     with enable_grad():
-        several, inputs = _tuple(inputs, "inputs", "jacobian")
-        inputs = _prepare(inputs, create_graph, True)
-        outs_several, outputs = _tuple(func(*inputs), "outputs of the user-provided function", "jacobian")
-        _check_strict(outputs, strict)
-        rows = tuple([_all_rows(out, inputs, create_graph) if vectorize and out.requires_grad and out.numel() > 1 else
-                      _rows(out, i, inputs, create_graph, strict) for i, out in enumerate(outputs)])
+        call = _Call("jacobian", func, inputs, create_graph, strict)
+        rows = tuple([_all_rows(out, call.inputs, create_graph) if vectorize and out.requires_grad and out.numel() > 1 else
+                      _rows(out, i, call.inputs, create_graph, strict) for i, out in enumerate(call.run())])
         rows = _finish(rows, create_graph)
-    return _untuple(tuple([_untuple(r, several) for r in rows]), outs_several)
+    return _untuple(tuple([_untuple(r, call.several) for r in rows]), call.outs_several)
 
 
 def _rows(out: Tensor, i: int, inputs: tuple[Tensor, ...], create_graph: bool, strict: bool) -> tuple[Tensor, ...]:

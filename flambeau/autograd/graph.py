@@ -20,7 +20,14 @@ from .views import history_of
 
 
 class Node(abc.ABC):
-    """What every `grad_fn` is: `isinstance(x.grad_fn, Node)`."""
+    """What every `grad_fn` is: `isinstance(x.grad_fn, Node)`.
+
+    >>> y = torch.ones(2, requires_grad=True) * 2
+    >>> isinstance(y.grad_fn, torch.autograd.graph.Node)
+    True
+    >>> [node.name() for node, _ in y.grad_fn.next_functions if node]
+    ['torch::autograd::AccumulateGrad']
+    """
 
     @abc.abstractmethod
     def name(self) -> str:
@@ -64,7 +71,13 @@ def get_gradient_edge(tensor: Tensor) -> GradientEdge:
 
 
 def increment_version(tensor: Tensor | Iterable[Tensor]) -> None:
-    """Tells autograd that the tensors were written to by means that it cannot see."""
+    """Tells autograd that the tensors were written to by means that it cannot see.
+
+    >>> x = torch.ones(2)
+    >>> torch.autograd.graph.increment_version(x)
+    >>> x._version
+    1
+    """
     if not isinstance(tensor, (Tensor, Iterable)):
         raise RuntimeError("increment_version expect a Iterable[Tensor] as input")
     for t in [tensor] if isinstance(tensor, Tensor) else tensor:
@@ -125,7 +138,15 @@ class save_on_cpu(saved_tensors_hooks):
 
 @contextlib.contextmanager
 def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
-    """Makes saved_tensors_hooks fail with this message inside the block."""
+    """Makes saved_tensors_hooks fail with this message inside the block.
+
+    >>> with torch.autograd.graph.disable_saved_tensors_hooks("not here"):
+    ...     with torch.autograd.graph.save_on_cpu():
+    ...         pass
+    Traceback (most recent call last):
+        ...
+    RuntimeError: not here
+    """
     if state.saved_hooks:
         raise RuntimeError(error_message)
     before, state.saved_hooks_off = state.saved_hooks_off, error_message
@@ -191,6 +212,15 @@ class allow_mutation_on_saved_tensors:
     """Inside, tensors saved for backward may be changed in place: they are copied first.
 
     Backward must also run inside the block.
+
+    >>> x = torch.tensor([3.0], requires_grad=True)
+    >>> with torch.autograd.graph.allow_mutation_on_saved_tensors():
+    ...     y = x.clone()
+    ...     z = y ** 2
+    ...     _ = y.zero_()
+    ...     z.backward()
+    >>> x.grad
+    tensor([6.])
     """
 
     def __enter__(self) -> _AllowMutationOnSavedContext:

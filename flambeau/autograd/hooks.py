@@ -78,7 +78,13 @@ def register_hook(self: Tensor, hook: Callable[[Any], Any]) -> RemovableHandle:
 
 
 def register_post_accumulate_grad_hook(self: Tensor, hook: Callable[[Tensor], None]) -> RemovableHandle:
-    """Calls hook(tensor) after each addition to this leaf's `.grad`."""
+    """Calls hook(tensor) after each addition to this leaf's `.grad`.
+
+    >>> x = torch.ones(2, requires_grad=True)
+    >>> handle = x.register_post_accumulate_grad_hook(lambda leaf: print(leaf.grad))
+    >>> (x * 3).sum().backward()
+    tensor([3., 3.])
+    """
     end = _end_of(self)
     if end is None:
         raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")

@@ -129,9 +129,13 @@ class Node:
         name = type(self).__name__
         return f"torch::autograd::{name}" if name in _INTERNAL else name
 
+    def _shown(self) -> list[int]:
+        """Which entries of `next` users see: those of arguments that can have a gradient."""
+        return list(range(len(self.next)))
+
     @property
     def next_functions(self) -> tuple[tuple[Node | None, int], ...]:
-        return tuple([shown_edge(e) for e in self.next])
+        return tuple([shown_edge(self.next[i]) for i in self._shown()])
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -202,7 +206,13 @@ def graph_node(seen: Any) -> Node:
 
 
 class GradientEdge(NamedTuple):
-    """A place in the graph where a gradient arrives; stands for a tensor in `backward` and `grad`."""
+    """A place in the graph where a gradient arrives; stands for a tensor in `backward` and `grad`.
+
+    >>> x = torch.ones(2, requires_grad=True)
+    >>> edge = torch.autograd.graph.get_gradient_edge(x * 2)
+    >>> edge.node.name(), edge.output_nr
+    ('MulBackward0', 0)
+    """
 
     node: Any
     output_nr: int

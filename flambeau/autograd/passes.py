@@ -10,10 +10,12 @@ from ..creation.factories import ones_like, zeros_like
 from ..ops.core import overrides as _overrides
 from ..settings import is_warn_always_enabled
 from ..tensors.dtypes import BY_NUM
+from ..tensors.formats import preserve_format
 from ..tensors.tensor import Size, Tensor
 from .engine import Task, run
 from .errors import no_history_error, not_scalar_error, which
 from .node import Edge, GradientEdge, Node, graph_node
+from .state import DISPATCH, state
 from .views import history_of
 
 
@@ -46,6 +48,8 @@ def backward(tensors: Any, grad_tensors: Any = None, retain_graph: bool | None =
         for t in inputs:
             if isinstance(t, Tensor):
                 t.retain_grad()
+    if state.transforms:
+        raise RuntimeError(_INSIDE)
     roots = _roots(tensors, None if grad_tensors is None else _as_tuple(grad_tensors))
     run(roots, Task(create_graph if retain_graph is None else retain_graph, create_graph, edges, True))
 
@@ -61,6 +65,8 @@ def _warn_of_cycle() -> None:
 
 
 _warned: list[bool] = []
+_INSIDE = ("backward() called inside a functorch transform. This is not supported, please use functorch.grad or functorch.vjp "
+           "instead or call backward() outside of functorch transforms.")
 
 
 def tensor_backward(self: Tensor, gradient: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
@@ -76,6 +82,8 @@ def tensor_backward(self: Tensor, gradient: Any = None, retain_graph: bool | Non
         return
     if create_graph:
         _warn_of_cycle()
+    if state.transforms:
+        raise RuntimeError(_INSIDE)
     run([_root(self, gradient, 0)],
         Task(create_graph if retain_graph is None else retain_graph, create_graph, None, True))
 
@@ -223,6 +231,8 @@ def _implicit(out: Tensor) -> Tensor:
         raise not_scalar_error(out.shape)
     if array.dtype.kind == "c":
         raise RuntimeError(f"grad can be implicitly created only for real scalar outputs but got {out.dtype}")
+    if state.mode & DISPATCH:  # as PyTorch's engine calls it
+        return ones_like(out, memory_format=preserve_format)
     return ones_like(out)
 
 

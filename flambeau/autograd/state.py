@@ -2,7 +2,8 @@
 
 `state.mode` is 0 in the default mode and 1 under `no_grad`: both are the fast path. Every other way of running an
 operation (inference mode, saved-tensor hooks, forward-mode duals, anomaly detection, capture, following, function overrides,
-profiling) sets a further bit, so that one comparison, `mode < 2`, tells the fast path that nothing special is going on.
+profiling, dispatch modes) sets a further bit, so that one comparison, `mode < 2`, tells the fast path that nothing special is
+going on.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ AUTOCAST = 128
 FOLLOW = 256
 BATCHED = 512  # inside vmap, or in a backward pass that may meet its arrays
 PROFILE = 1024
+DISPATCH = 2048  # a TorchDispatchMode is entered
 FOLLOWED = frozenset((FOLLOW, FOLLOW | NO_GRAD))  # following, and nothing else special
 CASTING = frozenset((AUTOCAST, AUTOCAST | NO_GRAD))  # inside autocast, and nothing else special
 CASTS: set[str] = set()  # names of functions whose arguments autocast casts, on any device
@@ -41,7 +43,11 @@ class _State(threading.local):
         self.forward_level = 0
         self.anomaly_check_nan = True
         self.function_modes = []     # stack of TorchFunctionMode
+        self.dispatch_modes = []     # stack of TorchDispatchMode (ops/dispatch/calls.py)
+        self.dispatch_off = 0        # blocks in which nobody is asked about operations below autograd
+        self.below = 0               # handlers of __torch_dispatch__ that are running
         self.running = []            # nodes whose backward is being evaluated (innermost last)
+        self.transforms = []         # calls of func.grad and its kin that are under way, innermost last (func/derivatives.py)
         self.levels = []             # calls of vmap that are under way (backends/batched/arrays.py), innermost last
         self.recorder = None         # notes the kernel calls while a call is captured (compiler/capture/tracing.py)
         self.witness = None          # hears of all that the Python of a captured call reads (compiler/capture/witness.py)

@@ -17,7 +17,11 @@ class _VariableType(type):
 
 
 class Variable(metaclass=_VariableType):
-    """Every Tensor is a Variable; Variable(tensor) is a tensor over the same memory."""
+    """Every Tensor is a Variable; Variable(tensor) is a tensor over the same memory.
+
+    >>> torch.autograd.Variable(torch.ones(2), requires_grad=True)
+    tensor([1., 1.], requires_grad=True)
+    """
 
     def __new__(cls, data: Any = None, requires_grad: bool = False, volatile: Any = None):
         if data is None:
@@ -47,11 +51,21 @@ _multithreading = True
 
 
 def is_multithreading_enabled() -> bool:
+    """Whether a backward pass may use further threads; set_multithreading_enabled sets it.
+
+    >>> torch.autograd.is_multithreading_enabled()
+    True
+    """
     return _multithreading
 
 
 class set_multithreading_enabled:
-    """Kept for PyTorch programs: a backward pass runs on the thread that asked for it either way."""
+    """Kept for PyTorch programs: a backward pass runs on the thread that asked for it either way.
+
+    >>> with torch.autograd.set_multithreading_enabled(False):
+    ...     torch.autograd.is_multithreading_enabled()
+    False
+    """
 
     def __init__(self, mode: bool):
         global _multithreading

@@ -88,7 +88,8 @@ def refresh(view: Any) -> None:
         check_creation(view, "and its base or another view of its base has been modified inplace")
     view._seen = view._counter.value
     mode = state.mode
-    state.mode = mode & ~(_state.NO_GRAD | _state.SAVED_HOOKS)
+    state.mode = mode & ~(_state.NO_GRAD | _state.SAVED_HOOKS | _state.DISPATCH)
+    state.dispatch_off += 1
     try:
         if view._view_fn is not None:
             again = view._view_fn(base)
@@ -96,6 +97,7 @@ def refresh(view: Any) -> None:
             again = base.as_strided(view.size(), view.stride(), view.storage_offset())
     finally:
         state.mode = mode
+        state.dispatch_off -= 1
     old, view._node = view._node, again._node
     move_hooks(view, old)
 
@@ -234,7 +236,10 @@ class CopySlices(Node):
         if fn is None:
             from .errors import freed_error
             raise freed_error(self)
-        full = grad.clone(memory_format="contiguous") if self.layout is None else _laid_out(grad, self.layout)
+        if state.mode & _state.DISPATCH:  # by the operations that PyTorch copies it with
+            full = grad.new_empty_strided(*self.base[:2]).copy_(grad)
+        else:
+            full = grad.clone(memory_format="contiguous") if self.layout is None else _laid_out(grad, self.layout)
         part = self.view(full)
         fn.holder = self
         try:

@@ -106,11 +106,21 @@ class _Scaled(Flags):
     cudnn_sdp_enabled, enable_cudnn_sdp = _switch("CUDNN_ATTENTION")
     math_sdp_enabled, enable_math_sdp = _switch("MATH")
 
+    def is_built(self) -> bool:
+        """Whether there is a CUDA device: kernels are built when they are first used."""
+        from .cuda import driver
+        try:
+            return driver.machine().count > 0
+        except driver.Unavailable:
+            return False
+
     def is_flash_attention_available(self) -> bool:
+        """Whether there is a CUDA device, for which attention has a kernel that goes tile by tile."""
+        return self.is_built()
+
+    def is_ck_sdpa_available(self) -> bool:
         """There is no such kernel."""
         return False
-
-    is_ck_sdpa_available = is_flash_attention_available
 
     def fp16_bf16_reduction_math_sdp_allowed(self) -> bool:
         """Whether half-precision sums were allowed; they are never used."""
@@ -148,6 +158,17 @@ class _Scaled(Flags):
         return sdpa_kernel([backend for backend, enabled in wanted.items() if enabled])
 
 
+class _Matmul(Flags):
+    """Matrix products on CUDA devices. `allow_tf32` and the precision of `set_float32_matmul_precision` are one switch."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name == "allow_tf32":
+            self.__dict__["precision"] = "high" if value else "highest"
+        elif name == "precision":
+            self.__dict__["allow_tf32"] = value != "highest"
+
+
 class _Cudnn(Flags):
     """What convolutions on CUDA devices go by."""
 
@@ -168,8 +189,8 @@ class _Cudnn(Flags):
 cudnn = _Cudnn("cudnn", enabled=True, benchmark=False, deterministic=False, allow_tf32=True, benchmark_limit=10,
                _required=False)  # whether deterministic algorithms are demanded of everything
 cuda = _Scaled("cuda", __path__=[os.path.join(os.path.dirname(__file__), "cuda")],  # the backend's own modules lie there
-               matmul=Flags("cuda.matmul", allow_tf32=False, allow_fp16_reduced_precision_reduction=True,
-                                    allow_bf16_reduced_precision_reduction=True), _half_sums=False)
+               matmul=_Matmul("cuda.matmul", allow_tf32=False, precision="highest", allow_fp16_reduced_precision_reduction=True,
+                              allow_bf16_reduced_precision_reduction=True), _half_sums=False)
 mps = Flags("mps", is_macos13_or_newer=lambda minor=0: False, is_macos_or_newer=lambda major, minor: False,
             get_core_count=lambda: 0, get_name=lambda: "")
 mkl = Flags("mkl", VERBOSE_OFF=0, VERBOSE_ON=1, verbose=lambda enable: contextlib.nullcontext())
@@ -193,3 +214,12 @@ def disable_global_flags() -> None:
 def flags_frozen() -> bool:
     """Whether switches may no longer be set outside `flags(...)`: they always may."""
     return False
+
+
+TABLES = (cuda.matmul.__dict__, cudnn.__dict__)  # the switches that kernels on CUDA devices go by
+
+
+def on_cuda() -> list[Any]:
+    """What they are now."""
+    return [cuda.matmul.allow_tf32, cudnn.enabled, cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32, cudnn._required,
+            *chosen]

@@ -16,6 +16,7 @@ INTO: dict[type, Any] = {}   # likewise of (target, name, arguments...), which s
 
 following: Any = None        # () -> the backend of plain arrays in this thread; None while no thread follows a compiled call
 batched: Any = None          # the backend of arrays inside vmap, once there was one
+tracing: Any = None          # (backend of a CUDA device) -> what notes its kernel calls, in a thread that captures a call
 run_time: Any = None         # (number, dtype) -> an array, if the number is one that compiled programs read anew at each call
 
 
@@ -50,7 +51,25 @@ def cuda(index: int | None = None) -> Any:
         _BY_TYPE[backend.ARRAY] = backend
         WINDOWS.add(backend.ARRAY)
         EAGER[backend.ARRAY], INTO[backend.ARRAY] = quick.CALL, quick.INTO
-    return backend if index is None else backend.on(index)
+    found = backend if index is None else backend.on(index)
+    return found if tracing is None else tracing(found)
+
+
+def cuda_count() -> int:
+    """How many CUDA devices there are: 0 without a driver."""
+    from .cuda import driver
+    try:
+        return driver.machine().count
+    except driver.Unavailable:
+        return 0
+
+
+def cuda_places(arrays: list[Any]) -> list[int]:
+    """On which CUDA devices arrays are, and the current one, where there are several to choose from."""
+    if cuda_count() < 2:
+        return []
+    from .cuda import backend
+    return [backend.current_device().index, *[backend.device_of(a).index for a in arrays if type(a) is backend.ARRAY]]
 
 
 def cuda_was_used() -> bool:
@@ -144,7 +163,9 @@ def common(arrays: list[Any]) -> Any:
                 found = backend
         elif found.NAME == "cpu":
             found = backend
-        elif backend is not found:
+        elif vars(backend).get("PLAIN_BACKEND") is found:  # arrays of a capture that was given up
+            found = backend
+        elif backend is not found and vars(found).get("PLAIN_BACKEND") is not backend:
             raise two_devices(arrays)
     if found.NAME != "cpu":
         for array in arrays:

@@ -42,7 +42,7 @@ class Reader(ast.NodeVisitor):
         self.in_try = 0
         tree = ast.parse(text, str(path))
         self.stored = {n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute) and not isinstance(n.ctx, ast.Load)}
-        self.asked = _asked_for(tree)
+        self.probed = _probed_names(tree)
         self._scope(tree, tree.body)
 
     # ------------------------------------------------------------------------------------------------------------ scopes
@@ -163,7 +163,7 @@ class Reader(ast.NodeVisitor):
         self.generic_visit(node)
 
     def _use(self, name: str, node: ast.AST, guarded: bool = False) -> None:
-        guarded = guarded or bool(self.in_try) or any(name.split(".")[-1] == a or f".{a}." in name for a in self.asked)
+        guarded = guarded or bool(self.in_try) or any(name.split(".")[-1] == a or f".{a}." in name for a in self.probed)
         self.uses.append(Use(name, node.lineno, guarded))
 
 
@@ -228,7 +228,7 @@ def _parameters(arguments: ast.arguments | None) -> list[ast.arg]:
             if a is not None]
 
 
-def _asked_for(tree: ast.AST) -> set[str]:
+def _probed_names(tree: ast.AST) -> set[str]:
     """The names that a file asks for with hasattr before it uses them."""
     return {str(node.args[1].value) for node in ast.walk(tree)
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "hasattr"

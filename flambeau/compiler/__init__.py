@@ -33,7 +33,12 @@ class InvalidBackend(RuntimeError):
 
 
 class OptimizedModule(Module):
-    """A module that was given to `compile`: the state_dict's keys begin with `_orig_mod.`, everything else is passed on."""
+    """A module that was given to `compile`: the state_dict's keys begin with `_orig_mod.`, everything else is passed on.
+
+    >>> compiled = torch.compile(nn.Linear(2, 3))
+    >>> isinstance(compiled, torch.compiler.OptimizedModule), compiled(torch.ones(1, 2)).shape
+    (True, torch.Size([1, 3]))
+    """
 
     def __init__(self, model: Module):
         super().__init__()
@@ -156,13 +161,22 @@ def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """What `compile` makes of fn(*args, **kwargs): what was captured, fused, guarded, and how long each part takes.
 
     Runs fn for real, a few times. Print the result.
+
+    >>> report = torch.compiler.explain(torch.compile(nn.Linear(2, 3)), torch.ones(4, 2))
     """
     from .run.report import explain as made
     return made(fn, args, kwargs)
 
 
 def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:
-    """Marks what is never to be compiled: inside a captured call it ends the capture. Also a decorator with arguments."""
+    """Marks what is never to be compiled: inside a captured call it ends the capture. Also a decorator with arguments.
+
+    >>> @torch.compiler.disable
+    ... def plain(x):
+    ...     return x + 1
+    >>> torch.compile(plain)(torch.ones(2))
+    tensor([2., 2.])
+    """
     if fn is None:
         return lambda fn: disable(fn, recursive, reason=reason)
     if isinstance(fn, Module):
@@ -182,7 +196,11 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
 
 
 def allow_in_graph(fn: Any) -> Any:
-    """Does nothing: gives back the function, whose kernel calls are part of the program anyway."""
+    """Does nothing: gives back the function, whose kernel calls are part of the program anyway.
+
+    >>> torch.compiler.allow_in_graph(torch.sin) is torch.sin
+    True
+    """
     return fn
 
 
@@ -190,12 +208,23 @@ assume_constant_result = allow_in_graph
 
 
 def substitute_in_graph(original_fn: Any, **kwargs: Any) -> Any:
-    """Does nothing: a decorator; the function runs as Python while a call is captured."""
+    """Does nothing: a decorator; the function runs as Python while a call is captured.
+
+    >>> @torch.compiler.substitute_in_graph(abs)
+    ... def my_abs(x):
+    ...     return x if x > 0 else -x
+    >>> my_abs(-2)
+    2
+    """
     return lambda fn: fn
 
 
 def is_compiling() -> bool:
-    """Whether a call is being captured."""
+    """Whether a call is being captured.
+
+    >>> torch.compiler.is_compiling()
+    False
+    """
     from ..autograd.state import CAPTURE, state
     return bool(state.mode & CAPTURE)
 
@@ -204,32 +233,54 @@ is_dynamo_compiling = is_compiling
 
 
 def is_exporting() -> bool:
-    """False: there is no export."""
+    """False: there is no export.
+
+    >>> torch.compiler.is_exporting()
+    False
+    """
     return False
 
 
 def reset() -> None:
-    """Forgets all that was compiled."""
+    """Forgets all that was compiled.
+
+    >>> torch.compiler.reset()
+    """
     from .run.function import reset as forget
     forget()
 
 
 def cudagraph_mark_step_begin() -> None:
-    """Does nothing: there are no CUDA graphs."""
+    """Does nothing: there are no CUDA graphs.
+
+    >>> torch.compiler.cudagraph_mark_step_begin()
+    """
 
 
 def list_backends(exclude_tags: Any = ("debug", "experimental")) -> list[str]:
-    """The names of the compilers there are."""
+    """The names of the compilers there are.
+
+    >>> torch.compiler.list_backends()
+    ['inductor']
+    """
     return ["inductor"]
 
 
 def get_default_backend() -> str | Callable[..., Any]:
-    """The backend of `compile` calls that name none."""
+    """The backend of `compile` calls that name none.
+
+    >>> torch.compiler.get_default_backend()
+    'inductor'
+    """
     return _default_backend
 
 
 def set_default_backend(backend: str | Callable[..., Any] | None) -> None:
-    """Sets the backend of `compile` calls that name none; None: the usual one."""
+    """Sets the backend of `compile` calls that name none; None: the usual one.
+
+    >>> torch.compiler.set_default_backend("eager")
+    >>> torch.compiler.set_default_backend(None)
+    """
     global _default_backend
     if backend is not None and not callable(backend):
         _checked(backend)
@@ -240,6 +291,11 @@ class set_stance(contextlib.ContextDecorator):
     """What compiled functions do at a call: from now on, in a `with` block, or (as a decorator) in a function.
 
     "force_eager" runs no program, "eager_on_recompile" makes no new one, "fail_on_recompile" raises where one is needed.
+
+    >>> double = torch.compile(lambda x: x * 2)
+    >>> with torch.compiler.set_stance("force_eager"):
+    ...     double(torch.ones(2))
+    tensor([2., 2.])
     """
 
     def __init__(self, stance: str = "default", *, skip_guard_eval_unsafe: bool = False, force_backend: Any = None):
@@ -271,20 +327,33 @@ def _exchange_stance(stance: str) -> str:
 
 # ------------------------------------------------------------------------------------- accepted, without any effect
 def nested_compile_region(fn: Any = None, **kwargs: Any) -> Any:
-    """Does nothing: repeated parts of a program need no mark."""
+    """Does nothing: repeated parts of a program need no mark.
+
+    >>> torch.compiler.nested_compile_region(torch.sin) is torch.sin
+    True
+    """
     return (lambda fn: fn) if fn is None else fn
 
 
 def set_enable_guard_collectives(enabled: bool) -> None:
-    """Does nothing: processes do not wait for each other's compilers."""
+    """Does nothing: processes do not wait for each other's compilers.
+
+    >>> torch.compiler.set_enable_guard_collectives(True)
+    """
 
 
 def save_cache_artifacts() -> None:
-    """Does nothing: built programs are kept on disk already (FLAMBEAU_CACHE names the folder)."""
+    """Does nothing: built programs are kept on disk already (FLAMBEAU_CACHE names the folder).
+
+    >>> torch.compiler.save_cache_artifacts()
+    """
 
 
 def load_cache_artifacts(serialized_artifacts: bytes) -> None:
-    """Does nothing: see save_cache_artifacts."""
+    """Does nothing: see save_cache_artifacts.
+
+    >>> torch.compiler.load_cache_artifacts(b"")
+    """
 
 
 def load_compiled_function(file: Any, *, f_globals: Any = None, external_data: Any = None) -> Any:
@@ -294,7 +363,11 @@ def load_compiled_function(file: Any, *, f_globals: Any = None, external_data: A
 
 
 def _keep_guards(guard_entries: Any, keep_parameters: bool = False) -> list[bool]:
-    """Does nothing: options={"guard_filter_fn": ...} keeps every guard, as checking them costs little."""
+    """Does nothing: options={"guard_filter_fn": ...} keeps every guard, as checking them costs little.
+
+    >>> torch.compiler.keep_portable_guards_unsafe([1, 2])
+    [True, True]
+    """
     return [True] * len(guard_entries)
 
 
@@ -303,7 +376,12 @@ skip_guard_on_all_nn_modules_unsafe = skip_guard_on_inbuilt_nn_modules_unsafe = 
 
 
 def wrap_numpy(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of NumPy arrays as one of tensors. It looks at values, so a compiled function that calls it runs eagerly."""
+    """A function of NumPy arrays as one of tensors. It looks at values, so a compiled function that calls it runs eagerly.
+
+    >>> import numpy as np
+    >>> torch.compiler.wrap_numpy(np.cumsum)(torch.arange(3))
+    tensor([0, 1, 3])
+    """
     from ..tensors.interop import from_numpy
     from ..tensors.tensor import Tensor
     from .capture.trees import flatten, unflatten

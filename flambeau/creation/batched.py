@@ -12,6 +12,8 @@ from ..backends.facts import BATCHING
 
 _ERROR = ("vmap: called random operation while in randomness error mode. Please either use the 'same' or 'different' "
           "randomness flags on vmap or perform the randomness operation out of vmap")
+_SAME = ("Vmap does not currently support same randomness with a batched tensor input. Please file an issue with functorch (or "
+         "draw with randomness=\"different\": the distribution differs between examples)")
 _IN_PLACE = ("vmap: Cannot ask for different inplace randomness on an unbatched tensor. This will appear like same randomness. "
              "If this is necessary for your usage, please file an issue with functorch.")
 
@@ -36,7 +38,7 @@ def _draw(levels: list[Level], array: Any, generator: Any, kernel: str, args: tu
     batched = level in levels_of(array)
     if level.randomness == "same":
         if any([level in levels_of(a) for a in args]):
-            raise RuntimeError("vmap: Cannot ask for the same randomness where the distribution differs between examples.")
+            raise RuntimeError(_SAME)
         if not batched:
             return _draw(levels, array, generator, kernel, args, keep)
         made = _draw(levels, registry.cpu.empty(array.shape, array.dtype), generator, kernel, args, False)
@@ -67,7 +69,7 @@ def _call(levels: list[Level], generator: Any, kernel: str, args: tuple[Any, ...
     batched = any([level in levels_of(a) for a in arrays])
     if level.randomness == "same":
         if batched:
-            raise RuntimeError("vmap: Cannot ask for the same randomness where the distribution differs between examples.")
+            raise RuntimeError(_SAME)
         return _call(levels, generator, kernel, args)
     if BATCHING.get(kernel) == "pointwise":
         given = tuple([examples(a, level) if hasattr(a, "strides") else a for a in args])

@@ -168,7 +168,11 @@ def empty_permuted(size, physical_layout, *, dtype=None, layout=None, device=Non
 @public(toplevel=False, out=False)
 def new_empty_strided(self, size, stride, dtype=None, layout=None, device=None, requires_grad=False,
                       pin_memory=False) -> Tensor:
-    """Uninitialised memory with the given strides, of this tensor's dtype and device."""
+    """Uninitialised memory with the given strides, of this tensor's dtype and device.
+
+    >>> torch.ones(1).new_empty_strided((2, 2), (1, 2)).stride()
+    (1, 2)
+    """
     return empty_strided(size, stride, dtype=dtype or self.dtype, layout=layout, device=device or self.device,
                          requires_grad=requires_grad, pin_memory=pin_memory)
 

@@ -92,7 +92,13 @@ for _name in LEGACY:
 
 
 def set_default_tensor_type(t: Any) -> None:
-    """The old way of set_default_dtype and set_default_device at once."""
+    """The old way of set_default_dtype and set_default_device at once.
+
+    >>> torch.set_default_tensor_type(torch.DoubleTensor)
+    >>> torch.ones(1).dtype
+    torch.float64
+    >>> torch.set_default_tensor_type(torch.FloatTensor)
+    """
     warnings.warn("torch.set_default_tensor_type() is deprecated as of PyTorch 2.1, please use "
                   "torch.set_default_dtype() "
                   "and torch.set_default_device() as alternatives.", UserWarning, stacklevel=2)
@@ -110,7 +116,11 @@ def set_default_tensor_type(t: Any) -> None:
 
 @public(toplevel=False, out=False)
 def new(self, *args, size=None, device=None) -> Tensor:
-    """The old constructor, of this tensor's dtype."""
+    """The old constructor, of this tensor's dtype.
+
+    >>> torch.ones(2, dtype=torch.float64).new([1, 2])
+    tensor([1., 2.], dtype=torch.float64)
+    """
     if size is not None:
         return empty(size, dtype=self.dtype, device=device)
     return legacy_tensor(Tensor, *args, device=self.device if device is None and self.is_cuda else device, _d=self.dtype,

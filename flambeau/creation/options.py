@@ -14,13 +14,20 @@ from ..tensors import pinning
 from ..tensors.device import CPU, defaults, device, to_device
 from ..tensors.dtypes import dtype as _dtype
 from ..tensors.formats import channels_last, channels_last_3d, strided
+from ..tensors.shapes import check_dims
 from ..tensors.tensor import Tensor, wrap
 
 factory = {"method": False, "out": False}
 
 
 def set_default_device(device: Any) -> None:
-    """New tensors are made on this device unless told otherwise; None goes back to the CPU."""
+    """New tensors are made on this device unless told otherwise; None goes back to the CPU.
+
+    >>> torch.set_default_device("meta")
+    >>> torch.ones(2).device
+    device(type='meta')
+    >>> torch.set_default_device(None)
+    """
     if device is None:
         defaults.device = None
         return
@@ -98,6 +105,7 @@ def read_size(name: str, size: Any, *, single: bool = False) -> tuple[int, ...]:
             elif not hasattr(only, "__index__") or isinstance(only, bool):
                 raise TypeError(f"{name}(): argument 'size' (position 1) must be tuple of ints, not "
                                 f"{type(only).__name__}")
+    check_dims(len(size))
     out = []
     for position, n in enumerate(size):
         if n.__class__ is not int:

@@ -1,179 +1,372 @@
-"""Collective operations in a group of one: each gives what it was given."""
+"""Collective operations, with PyTorch's names, arguments and errors. A wrong call is refused before it sends anything."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable
+import contextlib
+import datetime
+import warnings
+from collections.abc import Iterator
 from typing import Any
 
-from ..autograd.modes import no_grad
 from ..tensors.tensor import Tensor
-from .groups import ReduceOp, Work, world
+from . import reductions
+from .groups import ProcessGroup, _rank_not_in_group, get_group_rank, world
+from .reductions import ReduceOp
+from .work import Work, Works
 
-__all__ = ["P2POp", "all_gather", "all_gather_coalesced", "all_gather_into_tensor", "all_gather_object", "all_reduce",
-           "all_reduce_coalesced", "all_to_all", "all_to_all_single", "barrier", "batch_isend_irecv", "broadcast",
-           "broadcast_object_list", "gather", "gather_object", "irecv", "isend", "monitored_barrier", "recv", "reduce",
-           "reduce_scatter", "reduce_scatter_tensor", "scatter", "scatter_object_list", "send"]
-
-
-def _done(group: Any, tensors: Any, async_op: bool) -> Work | None:
-    """Checks the group and the tensors, and answers what an operation returns."""
-    world(group)
-    for t in tensors if isinstance(tensors, (list, tuple)) else (tensors,):
-        if not isinstance(t, Tensor):
-            raise TypeError(f"Invalid function argument. Expected a torch.Tensor, got {type(t).__name__}")
-    return Work(tensors) if async_op else None
+__all__ = ["all_gather", "all_gather_coalesced", "all_gather_into_tensor", "all_gather_single", "all_reduce", "all_reduce_coalesced",
+           "all_to_all", "all_to_all_single", "barrier", "broadcast", "gather", "monitored_barrier", "reduce", "reduce_scatter",
+           "reduce_scatter_single", "reduce_scatter_tensor", "scatter"]
+Done = Work | None
 
 
-def _one(rank: int | None, what: str) -> None:
-    if rank not in (None, 0):
-        raise ValueError(f"{what}={rank} is not in a group of one process")
+# -------------------------------------------------------------------------------------------------------------- checks
+def _tensor(value: Any, name: str) -> None:
+    if not isinstance(value, Tensor):
+        raise TypeError(f"Invalid function argument. Expected parameter `{name}` of type torch.Tensor\n"
+                        f"             but got {type(value)} instead.")
 
 
-def _copy(target: Tensor, source: Tensor) -> None:
-    with no_grad():
-        target.copy_(source.reshape(target.shape))
+def _tensor_list(values: Any, name: str) -> None:
+    if not isinstance(values, list) or not all(isinstance(v, Tensor) for v in values):
+        kinds = type(values) if not isinstance(values, list) else f"elements of type {[type(v) for v in values]}"
+        raise TypeError(f"Invalid function argument. Expected parameter `{name}` of type List[torch.Tensor]\n"
+                        f"             but got {kinds} instead.")
 
 
-def all_reduce(tensor: Tensor, op: Any = ReduceOp.SUM, group: Any = None, async_op: bool = False) -> Work | None:
-    """The tensor stays as it is: sums, means and extremes over one process are its own."""
-    return _done(group, tensor, async_op)
+def _one_dtype(*tensors: Tensor) -> None:
+    for t in tensors:
+        if t.dtype is not tensors[0].dtype:
+            raise ValueError(f"Invalid usage of tensors with different dtypes: found {tensors[0].dtype} and {t.dtype}")
 
 
-def all_reduce_coalesced(tensors: Any, op: Any = ReduceOp.SUM, group: Any = None, async_op: bool = False) -> Work | None:
-    return _done(group, tensors, async_op)
+def _outside(group: Any, name: str) -> bool:
+    """Whether this process is not in the group: the call then does nothing, and says so."""
+    if not _rank_not_in_group(group):
+        return False
+    rank = world().ranks[world().rank()]
+    warnings.warn(f"Running {name} on global rank {rank} which does not belong to the given group.", stacklevel=3)
+    return True
+
+
+def _root(group: ProcessGroup, rank: int | None, group_rank: int | None, given: Any, name: str, needed: bool = True) -> int:
+    """The rank in the group of the one process that gives or gets."""
+    if group_rank is not None:
+        if rank is not None:
+            raise ValueError("Can't specify both group_rank and global_rank")
+        if not 0 <= group_rank < group.size():
+            raise RuntimeError(f"{name}: invalid root rank: {group_rank}")
+        return group_rank
+    if rank is None:
+        if needed:
+            raise ValueError("Must specify global_rank or group_rank")
+        return 0
+    if given is None or group is world():
+        if not 0 <= rank < group.size():
+            raise RuntimeError(f"{name}: invalid root rank: {rank}")
+        return rank
+    return get_group_rank(group, rank)
+
+
+def _shapes(tensors: list[Tensor], tensor: Tensor, name: str, length: int) -> None:
+    """One tensor for each rank; all have the dtype, and the shape, of this rank's."""
+    if len(tensors) != length:
+        raise RuntimeError(f"{name}: invalid tensor list: expected length {length}, got {len(tensors)}")
+    _one_dtype(tensor, *tensors)
+    for i, t in enumerate(tensors):
+        if t.shape != tensor.shape:
+            raise RuntimeError(f"{name}: invalid tensor size at index {i} (expected {tuple(tensor.shape)}, got "
+                               f"{tuple(t.shape)})")
+
+
+def _finish(group: ProcessGroup, work: Work, async_op: bool) -> Done:
+    """What a collective returns: a handle, or nothing after it is done."""
+    if group.coalescing is not None:
+        group.coalescing.append(work.watch())
+        return work if async_op else None
+    if async_op:
+        return work.watch()
+    work.wait()
+    return None
+
+
+def _engine(group: ProcessGroup, tensor: Tensor) -> Any:
+    return group.engine(tensor.device.type)
+
+
+# ---------------------------------------------------------------------------------------------------------- reductions
+def all_reduce(tensor: Tensor, op: Any = ReduceOp.SUM, group: Any = None, async_op: bool = False) -> Done:
+    """The tensors of all processes combined, in place, in each of them."""
+    _tensor(tensor, "tensor")
+    if _outside(group, "all_reduce"):
+        return None
+    found = world(group)
+    reductions.check(op, tensor.dtype, "all_reduce")
+    return _finish(found, _engine(found, tensor).all_reduce(tensor, op), async_op)
+
+
+def all_reduce_coalesced(tensors: list[Tensor] | Tensor, op: Any = ReduceOp.SUM, group: Any = None,
+                         async_op: bool = False) -> Done:
+    """all_reduce of several tensors of one dtype."""
+    tensors = [tensors] if isinstance(tensors, Tensor) else tensors
+    _tensor_list(tensors, "tensors")
+    _one_dtype(*tensors)
+    if _outside(group, "all_reduce_coalesced"):
+        return None
+    found = world(group)
+    for t in tensors:
+        reductions.check(op, t.dtype, "all_reduce")
+    return _finish(found, Works([_engine(found, t).all_reduce(t, op) for t in tensors]), async_op)
 
 
 def reduce(tensor: Tensor, dst: int | None = None, op: Any = ReduceOp.SUM, group: Any = None, async_op: bool = False,
-           group_dst: int | None = None) -> Work | None:
-    _one(dst, "dst")
-    return _done(group, tensor, async_op)
-
-
-def broadcast(tensor: Tensor, src: int | None = None, group: Any = None, async_op: bool = False,
-              group_src: int | None = None) -> Work | None:
-    _one(src, "src")
-    return _done(group, tensor, async_op)
-
-
-def all_gather(tensor_list: list[Tensor], tensor: Tensor, group: Any = None, async_op: bool = False) -> Work | None:
-    """tensor_list[0] becomes the tensor."""
-    made = _done(group, [*tensor_list, tensor], async_op)
-    if len(tensor_list) != 1:
-        raise ValueError(f"all_gather: expected a list of 1 tensor, got {len(tensor_list)}")
-    _copy(tensor_list[0], tensor)
-    return made
-
-
-def all_gather_coalesced(output_tensor_lists: Any, input_tensor_list: Any, group: Any = None,
-                         async_op: bool = False) -> Work | None:
-    for outputs, tensor in zip(output_tensor_lists, input_tensor_list):
-        all_gather(outputs if isinstance(outputs, list) else [outputs], tensor, group)
-    return _done(group, input_tensor_list, async_op)
-
-
-def all_gather_into_tensor(output_tensor: Tensor, input_tensor: Tensor, group: Any = None,
-                           async_op: bool = False) -> Work | None:
-    made = _done(group, [output_tensor, input_tensor], async_op)
-    _copy(output_tensor, input_tensor)
-    return made
-
-
-def gather(tensor: Tensor, gather_list: list[Tensor] | None = None, dst: int | None = None, group: Any = None,
-           async_op: bool = False, group_dst: int | None = None) -> Work | None:
-    _one(dst, "dst")
-    if gather_list is None:
-        raise ValueError("Argument ``gather_list`` must be specified on destination rank.")
-    return all_gather(gather_list, tensor, group, async_op)
-
-
-def scatter(tensor: Tensor, scatter_list: list[Tensor] | None = None, src: int | None = None, group: Any = None,
-            async_op: bool = False, group_src: int | None = None) -> Work | None:
-    _one(src, "src")
-    if scatter_list is None:
-        raise ValueError("Argument ``scatter_list`` must be specified on source rank.")
-    made = _done(group, [tensor, *scatter_list], async_op)
-    _copy(tensor, scatter_list[0])
-    return made
+           group_dst: int | None = None) -> Done:
+    """The tensors of all processes combined, in place, in one of them."""
+    _tensor(tensor, "tensor")
+    if _outside(group, "reduce"):
+        return None
+    found = world(group)
+    root = _root(found, dst, group_dst, group, "reduce")
+    reductions.check(op, tensor.dtype, "reduce")
+    return _finish(found, _engine(found, tensor).reduce(tensor, root, op), async_op)
 
 
 def reduce_scatter(output: Tensor, input_list: list[Tensor], op: Any = ReduceOp.SUM, group: Any = None,
-                   async_op: bool = False) -> Work | None:
-    return scatter(output, input_list, 0, group, async_op)
+                   async_op: bool = False) -> Done:
+    """The i-th tensors of all processes combined, in process i."""
+    _tensor(output, "output")
+    _tensor_list(input_list, "input_list")
+    if _outside(group, "reduce_scatter"):
+        return None
+    found = world(group)
+    _one_dtype(output, *input_list)
+    if len(input_list) != found.size():
+        raise RuntimeError(f"reduce_scatter: invalid tensor list: expected length {found.size()}, got {len(input_list)}")
+    if input_list[found.rank()].numel() != output.numel():
+        raise RuntimeError(f"reduce_scatter: the tensor of this rank has shape {tuple(input_list[found.rank()].shape)}, the "
+                           f"output {tuple(output.shape)}")
+    reductions.check(op, output.dtype, "reduce_scatter")
+    return _finish(found, _engine(found, output).reduce_scatter(output, input_list, op), async_op)
 
 
 def reduce_scatter_tensor(output: Tensor, input: Tensor, op: Any = ReduceOp.SUM, group: Any = None,
-                          async_op: bool = False) -> Work | None:
-    return all_gather_into_tensor(output, input, group, async_op)
+                          async_op: bool = False) -> Done:
+    """The tensors of all processes combined; process i gets the i-th piece."""
+    _tensor(output, "output")
+    _tensor(input, "input")
+    if _outside(group, "reduce_scatter_tensor"):
+        return None
+    found = world(group)
+    _one_dtype(output, input)
+    _times(input, output, found.size(), "reduce_scatter_tensor: the input", "the output")
+    reductions.check(op, output.dtype, "reduce_scatter_tensor")
+    return _finish(found, _engine(found, output).reduce_scatter_tensor(output, input, op), async_op)
+
+
+def _times(large: Tensor, small: Tensor, size: int, first: str, second: str) -> None:
+    if large.numel() != small.numel() * size:
+        raise ValueError(f"{first} of shape {tuple(large.shape)} must have {size} times as many elements as {second} of shape "
+                         f"{tuple(small.shape)}")
+
+
+# ----------------------------------------------------------------------------------------------------------- movements
+def broadcast(tensor: Tensor, src: int | None = None, group: Any = None, async_op: bool = False,
+              group_src: int | None = None) -> Done:
+    """One process' tensor, in place, in all of them."""
+    _tensor(tensor, "tensor")
+    if _outside(group, "broadcast"):
+        return None
+    found = world(group)
+    root = _root(found, src, group_src, group, "broadcast")
+    return _finish(found, _engine(found, tensor).broadcast(tensor, root), async_op)
+
+
+def all_gather(tensor_list: list[Tensor], tensor: Tensor, group: Any = None, async_op: bool = False) -> Done:
+    """The tensors of all processes, as a list, in each. They may differ in shape, where tensor_list says so on all ranks."""
+    _tensor_list(tensor_list, "tensor_list")
+    _tensor(tensor, "tensor")
+    if _outside(group, "all_gather"):
+        return None
+    found = world(group)
+    if len(tensor_list) != found.size():
+        raise RuntimeError(f"all_gather: invalid output tensor list at index 0 (expected length {found.size()}, got "
+                           f"{len(tensor_list)})")
+    _one_dtype(tensor, *tensor_list)
+    if tensor_list[found.rank()].shape != tensor.shape:
+        raise RuntimeError(f"all_gather: invalid tensor size at index {found.rank()} (expected {tuple(tensor.shape)}, got "
+                           f"{tuple(tensor_list[found.rank()].shape)})")
+    return _finish(found, _engine(found, tensor).all_gather(tensor_list, tensor), async_op)
+
+
+def all_gather_coalesced(output_tensor_lists: list[list[Tensor]], input_tensor_list: list[Tensor], group: Any = None,
+                         async_op: bool = False) -> Done:
+    """all_gather of several tensors: output_tensor_lists[i][j] is the j-th of process i."""
+    if _outside(group, "all_gather_coalesced"):
+        return None
+    found = world(group)
+    _tensor_list(input_tensor_list, "input_tensor_list")
+    if not isinstance(output_tensor_lists, list):
+        raise TypeError("Invalid function argument: output_tensor_lists should be a list")
+    for outputs in output_tensor_lists:
+        _tensor_list(outputs, "output_tensor_lists")
+    works = []
+    for j, tensor in enumerate(input_tensor_list):
+        outputs = [outputs[j] for outputs in output_tensor_lists]
+        _shapes(outputs, tensor, "all_gather_coalesced", found.size())
+        works.append(_engine(found, tensor).all_gather(outputs, tensor))
+    return _finish(found, Works(works), async_op)
+
+
+def all_gather_into_tensor(output_tensor: Tensor, input_tensor: Tensor, group: Any = None, async_op: bool = False) -> Done:
+    """The tensors of all processes in one, one after another or stacked, in each."""
+    _tensor(output_tensor, "output_tensor")
+    _tensor(input_tensor, "input_tensor")
+    if _outside(group, "all_gather_into_tensor"):
+        return None
+    found = world(group)
+    _one_dtype(input_tensor, output_tensor)
+    _times(output_tensor, input_tensor, found.size(), "all_gather_into_tensor: the output", "the input")
+    return _finish(found, _engine(found, input_tensor).all_gather_into_tensor(output_tensor, input_tensor), async_op)
+
+
+def gather(tensor: Tensor, gather_list: list[Tensor] | None = None, dst: int | None = None, group: Any = None,
+           async_op: bool = False, group_dst: int | None = None) -> Done:
+    """The tensors of all processes, as a list, in one."""
+    _tensor(tensor, "tensor")
+    if gather_list:
+        _tensor_list(gather_list, "gather_list")
+    if _outside(group, "gather"):
+        return None
+    found = world(group)
+    root = _root(found, dst, group_dst, group, "gather", needed=False)
+    if found.rank() == root:
+        if not gather_list:
+            raise ValueError("Argument ``gather_list`` must be specified on destination rank.")
+        _shapes(gather_list, tensor, "gather", found.size())
+    elif gather_list:
+        raise ValueError("Argument ``gather_list`` must NOT be specified on non-destination ranks.")
+    return _finish(found, _engine(found, tensor).gather(tensor, gather_list, root), async_op)
+
+
+def scatter(tensor: Tensor, scatter_list: list[Tensor] | None = None, src: int | None = None, group: Any = None,
+            async_op: bool = False, group_src: int | None = None) -> Done:
+    """The i-th of one process' tensors, in process i."""
+    _tensor(tensor, "tensor")
+    if scatter_list:
+        _tensor_list(scatter_list, "scatter_list")
+    if _outside(group, "scatter"):
+        return None
+    found = world(group)
+    root = _root(found, src, group_src, group, "scatter", needed=False)
+    if found.rank() == root:
+        if not scatter_list:
+            raise ValueError("Argument ``scatter_list`` must be specified on source rank.")
+        _shapes(scatter_list, tensor, "scatter", found.size())
+    elif scatter_list:
+        raise ValueError("Argument ``scatter_list`` must NOT be specified on non-source ranks.")
+    return _finish(found, _engine(found, tensor).scatter(tensor, scatter_list, root), async_op)
 
 
 def all_to_all(output_tensor_list: list[Tensor], input_tensor_list: list[Tensor], group: Any = None,
-               async_op: bool = False) -> Work | None:
-    made = _done(group, [*output_tensor_list, *input_tensor_list], async_op)
-    for target, source in zip(output_tensor_list, input_tensor_list):
-        _copy(target, source)
-    return made
+               async_op: bool = False) -> Done:
+    """Process i's j-th tensor becomes process j's i-th. They may differ in shape."""
+    _tensor_list(output_tensor_list, "output_tensor_list")
+    _tensor_list(input_tensor_list, "input_tensor_list")
+    if _outside(group, "all_to_all"):
+        return None
+    found = world(group)
+    for name, tensors in (("output", output_tensor_list), ("input", input_tensor_list)):
+        if len(tensors) != found.size():
+            raise RuntimeError(f"all_to_all: invalid {name} tensor list: expected length {found.size()}, got {len(tensors)}")
+    _one_dtype(*output_tensor_list, *input_tensor_list)
+    if input_tensor_list[found.rank()].numel() != output_tensor_list[found.rank()].numel():
+        raise RuntimeError("all_to_all: input and output tensors must have the same size")
+    return _finish(found, _engine(found, input_tensor_list[0]).all_to_all(output_tensor_list, input_tensor_list), async_op)
 
 
-def all_to_all_single(output: Tensor, input: Tensor, output_split_sizes: Any = None, input_split_sizes: Any = None,
-                      group: Any = None, async_op: bool = False) -> Work | None:
-    return all_gather_into_tensor(output, input, group, async_op)
+def all_to_all_single(output: Tensor, input: Tensor, output_split_sizes: list[int] | None = None,
+                      input_split_sizes: list[int] | None = None, group: Any = None, async_op: bool = False) -> Done:
+    """Rows of the input go to the processes, as many to each as input_split_sizes says (equally many without it), and theirs
+    come into the output."""
+    _tensor(output, "output")
+    _tensor(input, "input")
+    if _outside(group, "all_to_all_single"):
+        return None
+    found = world(group)
+    _one_dtype(output, input)
+    wanted = _rows(output, output_split_sizes, found.size(), "output")
+    given = _rows(input, input_split_sizes, found.size(), "input")
+    return _finish(found, _engine(found, input).all_to_all_single(output, input, wanted, given), async_op)
 
 
-def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None, timeout: Any = None) -> Work | None:
-    """Waits for nobody."""
-    return _done(group, [], async_op)
+def _rows(tensor: Tensor, sizes: list[int] | None, n: int, name: str) -> list[int]:
+    rows = tensor.shape[0] if tensor.ndim else 1
+    if not sizes:
+        if rows % n:
+            raise RuntimeError(f"all_to_all_single: the first dimension of the {name}, {rows}, is not divisible by the group's "
+                               f"size {n}")
+        return [rows // n] * n
+    if len(sizes) != n:
+        raise RuntimeError(f"all_to_all_single: number of {name} splits {len(sizes)} is not equal to the group's size {n}")
+    if sum(sizes) != rows:
+        raise RuntimeError("Split sizes doesn't match total dim 0 size")
+    return list(sizes)
 
 
-def monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bool = False) -> None:
-    barrier(group)
+all_gather_single, reduce_scatter_single = all_gather_into_tensor, reduce_scatter_tensor  # PyTorch's newer names
 
 
-# ------------------------------------------------------------------------------------------------------------ objects
-def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> None:
-    world(group)
-    object_list[0] = copy.deepcopy(obj)
+# ------------------------------------------------------------------------------------------------------------ barriers
+def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None) -> Done:
+    """Returns when all processes have come here."""
+    if _outside(group, "barrier"):
+        return None
+    found = world(group)
+    if device_ids is not None and (not isinstance(device_ids, list) or found.backend != "nccl"):
+        raise TypeError("Invalid function argument: device_ids should be a list[int], and only the nccl backend takes it")
+    device = "cpu" if "cpu" in found.config.device_backend_map else "cuda"
+    return _finish(found, found.engine(device).barrier(), async_op)
 
 
-def gather_object(obj: Any, object_gather_list: list[Any] | None = None, dst: int | None = None, group: Any = None,
-                  group_dst: int | None = None) -> None:
-    _one(dst, "dst")
-    if object_gather_list is None:
-        raise ValueError("Argument ``object_gather_list`` must be specified on destination rank.")
-    all_gather_object(object_gather_list, obj, group)
+def monitored_barrier(group: Any = None, timeout: datetime.timedelta | None = None, wait_all_ranks: bool = False) -> None:
+    """A barrier that names the rank that does not come in time: the first one, or with wait_all_ranks all of them."""
+    if _outside(group, "monitored_barrier"):
+        return
+    found = world(group)
+    limit = found.timeout if timeout is None else timeout
+    if not isinstance(limit, datetime.timedelta):
+        raise TypeError(f"Expected timeout argument to be of type datetime.timedelta, got {timeout}")
+    if found.size() > 1:
+        from .monitored import monitored
+        monitored(found, limit.total_seconds(), wait_all_ranks)
 
 
-def broadcast_object_list(object_list: list[Any], src: int | None = None, group: Any = None, device: Any = None,
-                          group_src: int | None = None) -> None:
-    _one(src, "src")
-    world(group)
+# ---------------------------------------------------------------------------------------------------------- coalescing
+class _CoalescingManager:
+    """The operations that were started in a `_coalescing_manager` block."""
+
+    def __init__(self) -> None:
+        self.works: list[Work] = []
+
+    def append(self, work: Work | None = None) -> None:
+        if work is not None:
+            self.works.append(work)
+
+    def wait(self) -> None:
+        for work in self.works:
+            work.wait()
 
 
-def scatter_object_list(scatter_object_output_list: list[Any], scatter_object_input_list: list[Any] | None = None,
-                        src: int | None = None, group: Any = None, group_src: int | None = None) -> None:
-    _one(src, "src")
-    if not scatter_object_input_list:
-        raise ValueError("source rank must provide non-empty scatter_object_input_list")
-    all_gather_object(scatter_object_output_list, scatter_object_input_list[0], group)
-
-
-# --------------------------------------------------------------------------------------------------- one to another
-def _nobody(name: str) -> Callable[..., Any]:
-    def function(tensor: Tensor | None = None, dst: int | None = None, group: Any = None, tag: int = 0, **named: Any) -> Any:
-        world(group)
-        raise ValueError(f"{name}: there is no other process in a group of one")
-
-    function.__name__, function.__doc__ = name, "Needs a second process."
-    return function
-
-
-send, recv, isend, irecv = (_nobody(_name) for _name in ("send", "recv", "isend", "irecv"))
-batch_isend_irecv = _nobody("batch_isend_irecv")
-
-
-class P2POp:
-    """One of the operations for batch_isend_irecv."""
-
-    def __init__(self, op: Callable[..., Any], tensor: Tensor, peer: int | None = None, group: Any = None, tag: int = 0,
-                 group_peer: int | None = None):
-        self.op, self.tensor, self.peer, self.group, self.tag, self.group_peer = op, tensor, peer, group, tag, group_peer
+@contextlib.contextmanager
+def _coalescing_manager(group: Any = None, device: Any = None, async_ops: bool = False) -> Iterator[_CoalescingManager]:
+    """A block whose collectives are under way together; at its end, or with async_ops at the manager's wait(), all are done."""
+    found, manager = world(group), _CoalescingManager()
+    if found.coalescing is not None:
+        raise ValueError("ProcessGroup has non-empty op list at the start of coalescing")
+    found.coalescing = manager.works
+    try:
+        yield manager
+    finally:
+        found.coalescing = None
+    if not async_ops:
+        manager.wait()

@@ -1,52 +1,35 @@
-"""Process groups of one process: what programs written for many do when there is only this one."""
+"""Process groups: which processes do something together, and who they are."""
 
 from __future__ import annotations
 
 import datetime
 import os
-import threading
-from collections.abc import Callable
-from enum import Enum
 from typing import Any
-from urllib.parse import parse_qs, urlparse
 
-__all__ = ["Backend", "DistBackendError", "DistError", "DistNetworkError", "DistStoreError", "FileStore", "GroupMember",
-           "HashStore", "PrefixStore", "ProcessGroup", "ReduceOp", "Store", "TCPStore", "Work", "default_pg_timeout",
-           "destroy_process_group", "get_backend", "get_global_rank", "get_group_rank", "get_node_local_rank",
-           "get_process_group_ranks", "get_rank", "get_world_size", "group", "init_process_group", "is_available",
-           "is_backend_available", "is_gloo_available", "is_initialized", "is_mpi_available", "is_nccl_available",
-           "is_torchelastic_launched", "is_ucc_available", "is_xccl_available", "new_group", "supports_complex"]
+from .engine import Engine, Lone
+from .errors import DistBackendError
+from .monitor import Monitor
+from .stores import PrefixStore, Store
+from .work import Work
+
+__all__ = ["Backend", "BackendConfig", "DebugLevel", "GroupMember", "GroupName", "ProcessGroup", "default_pg_timeout",
+           "destroy_process_group", "get_backend", "get_backend_config", "get_debug_level", "get_default_backend_for_device",
+           "get_global_rank", "get_group_rank", "get_node_local_rank", "get_pg_count", "get_process_group_ranks", "get_rank",
+           "get_world_size", "group", "is_available", "is_backend_available", "is_gloo_available", "is_initialized",
+           "is_mpi_available", "is_nccl_available", "is_torchelastic_launched", "is_ucc_available", "is_xccl_available",
+           "set_debug_level", "set_debug_level_from_env"]
 
 default_pg_timeout = datetime.timedelta(minutes=30)
-
-
-class ReduceOp(Enum):
-    """How values of several processes are combined."""
-
-    SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR, PREMUL_SUM = range(9)
-
-
-ReduceOp.RedOpType = ReduceOp  # PyTorch's type of the members
-
-
-class DistError(RuntimeError):
-    """Something between processes went wrong."""
-
-
-class DistBackendError(DistError):
-    """In the backend."""
-
-
-class DistNetworkError(DistError):
-    """In the network."""
-
-
-class DistStoreError(DistError):
-    """In the store."""
+GroupName = str
+_groups: dict[str, ProcessGroup] = {}  # all that there are, by name
 
 
 class Backend(str):
-    """The name of a backend, in lower case. Within one process all of them do the same."""
+    """The name of a backend, in lower case.
+
+    "mpi" is MPI through mpi4py. "gloo" is answered by MPI, too: the name is PyTorch's for collectives between CPUs. "nccl"
+    moves tensors of CUDA devices with NVIDIA's library.
+    """
 
     UNDEFINED, GLOO, NCCL, MPI, UCC, XCCL = "undefined", "gloo", "nccl", "mpi", "ucc", "xccl"
     backend_list = [UNDEFINED, GLOO, NCCL, UCC, XCCL, MPI]
@@ -58,23 +41,139 @@ class Backend(str):
         return super().__new__(cls, name.lower())
 
 
-class ProcessGroup:
-    """The processes that take part in a collective operation: this one."""
+class BackendConfig:
+    """Which backend serves which device: "gloo", or "cpu:gloo,cuda:nccl"."""
 
-    def __init__(self, backend: str = Backend.GLOO, description: str = "default_pg"):
-        self.backend, self.group_desc, self.group_name = Backend(backend), description, "0"
+    def __init__(self, backend: str):
+        if ":" in backend:
+            self.device_backend_map = {}
+            for pair in backend.lower().split(","):
+                device, found, name = pair.partition(":")
+                if not found or device in self.device_backend_map:
+                    raise ValueError(f"Invalid device:backend pairing: {pair!r} in {backend!r}, expected for example "
+                                     "'cpu:gloo,cuda:nccl'")
+                self.device_backend_map[device] = Backend(name)
+        else:
+            devices = ["cuda"] if backend == Backend.NCCL else ["cpu", "cuda"]
+            self.device_backend_map = dict.fromkeys(devices, Backend(backend))
+        for name in self.device_backend_map.values():
+            if name not in (Backend.GLOO, Backend.MPI, Backend.NCCL):
+                raise NotImplementedError(f"backend {str(name)!r} is not implemented in flambeau: there are 'mpi', 'gloo' "
+                                          "(which MPI answers) and 'nccl'")
+
+    def get_device_backend_map(self) -> dict[str, Backend]:
+        return self.device_backend_map
+
+    def __repr__(self) -> str:
+        return ",".join(f"{device}:{backend}" for device, backend in self.device_backend_map.items())
+
+
+class ProcessGroup:
+    """Processes that do collective operations together. `ranks` are theirs in the world, in the order of the group."""
+
+    def __init__(self, backend: str, ranks: list[int], own: int, timeout: datetime.timedelta, name: str, store: Store | None,
+                 description: str = "undefined", monitor: Monitor | None = None):
+        self.config = BackendConfig(backend)
+        self.backend = Backend(backend) if ":" not in backend else next(iter(self.config.device_backend_map.values()))
+        self.ranks, self._rank, self.timeout = ranks, ranks.index(own), timeout
+        self.group_name, self.group_desc, self.store, self.monitor = name, description, store, monitor
+        self.communicator: Any = None  # MPI's, where there is one
+        self.engines: dict[str, Engine] = {}
+        self.coalescing: list[Work] | None = None
+        self.told = 0
+        self.bound_device_id: Any = None
 
     def rank(self) -> int:
-        return 0
+        return self._rank
 
     def size(self) -> int:
-        return 1
+        return len(self.ranks)
 
     def name(self) -> str:
         return str(self.backend)
 
+    @property
+    def careful(self) -> bool:
+        """Whether calls are compared before data are sent."""
+        return _debug_level is DebugLevel.DETAIL
+
+    def engine(self, device: str = "cpu") -> Engine:
+        """What carries tensors of a device."""
+        found = self.engines.get(device)
+        return found if found is not None else self._start_engine(device)
+
+    def _start_engine(self, device: str) -> Engine:
+        backend = self.config.device_backend_map.get(device)
+        if backend is None:
+            raise RuntimeError(f"No backend type associated with device type {device}: the group's backend is {self.config!r}")
+        if self.size() == 1 and backend != Backend.NCCL:
+            made: Engine = Lone(self)
+        elif backend == Backend.NCCL:
+            from .nccl import NcclEngine
+            made = NcclEngine(self)
+        else:
+            made = next((e for d, e in self.engines.items() if self.config.device_backend_map[d] != Backend.NCCL), None)
+            if made is None:
+                from .mpi.engine import MpiEngine
+                made = MpiEngine(self, self.communicator)
+        self.engines[device] = made
+        return made
+
+    # ------------------------------------------------------------------------------------------------- what goes wrong
+    def look(self, work: Any, ended: bool = False) -> None:
+        """Called from time to time while an operation is waited for: raises if it cannot end any more."""
+        check = getattr(work, "_check", None)
+        if self.monitor is not None:
+            self.monitor.look(self, work)
+            if ended and check is not None:
+                self.monitor.look_for_ended(self, work)
+        if check is not None and check.finished():
+            check.compare()
+        if hasattr(work, "look"):
+            work.look()
+
+    def wrong(self, name: str, text: str) -> DistBackendError:
+        return DistBackendError(f"[rank {self.ranks[self._rank]}] {name}: {text}")
+
+    def failed(self, work: Work, error: Exception) -> Exception:
+        """What an error of the library's means to the user."""
+        if isinstance(error, DistBackendError):
+            return error
+        return self.wrong(work._name, f"MPI says: {error}")
+
+    def timed_out(self, work: Any, seconds: float) -> DistBackendError:
+        """Says who did not come."""
+        check = work if hasattr(work, "describe") else getattr(work, "_check", None)
+        what = work._name if check is None else check.describe()
+        text = f"timed out after {seconds * 1000:.0f} ms in {what}"
+        if self.monitor is not None:
+            text += "\n" + self.monitor.ask(self)
+        return self.wrong(getattr(work, "_name", "") or what.partition("(")[0], text)
+
+    def doing(self) -> str:
+        """How far this process is, for others to read."""
+        mpi = next((e for e in self.engines.values() if hasattr(e, "agreement")), None)
+        return "nothing yet" if mpi is None or not mpi.agreement.count else mpi.agreement.last
+
+    def tell(self, key: str, text: str, patience: float) -> dict[int, str]:
+        """Tells the other ranks something and hears what they say, as far as they do in time."""
+        if self.store is None:
+            return {self.ranks[self._rank]: text}
+        store = PrefixStore(key, self.store)
+        store.set(str(self._rank), text)
+        said = {}
+        for number, rank in enumerate(self.ranks):
+            here = store._wait([str(number)], patience)
+            said[rank] = store.get(str(number)).decode() if here else "(says nothing)"
+        return said
+
+    def close(self) -> None:
+        for engine in self.engines.values():
+            engine.close()
+        self.engines = {}
+
     def __repr__(self) -> str:
-        return f"<ProcessGroup {self.backend}: rank 0 of 1>"
+        return f"<ProcessGroup {self.backend}: rank {self._rank} of {self.size()}>"
 
 
 class GroupMember:
@@ -87,168 +186,13 @@ class GroupMember:
 group = GroupMember
 
 
-class Work:
-    """An operation that may still be going on: here it is always done."""
-
-    def __init__(self, result: Any = None):
-        self._result = result
-
-    def wait(self, timeout: Any = None) -> bool:
-        return True
-
-    def is_completed(self) -> bool:
-        return True
-
-    is_success = is_completed
-
-    def result(self) -> Any:
-        return [] if self._result is None else [self._result]
-
-    def get_future(self) -> Any:
-        from ..futures import Future
-        made: Future = Future()
-        made.set_result(self.result())
-        return made
-
-
-# ------------------------------------------------------------------------------------------------------------- stores
-class Store:
-    """Keys and values (bytes) that processes share."""
-
-    def __init__(self) -> None:
-        self._values: dict[str, bytes] = {}
-        self._changed = threading.Condition()
-        self.timeout = datetime.timedelta(minutes=5)
-
-    def set(self, key: str, value: str | bytes) -> None:
-        with self._changed:
-            self._values[key] = value.encode() if isinstance(value, str) else bytes(value)
-            self._changed.notify_all()
-
-    def get(self, key: str) -> bytes:
-        self.wait([key])
-        return self._values[key]
-
-    def add(self, key: str, amount: int) -> int:
-        """Adds to a counter."""
-        with self._changed:
-            total = int(self._values.get(key, b"0")) + amount
-            self._values[key] = str(total).encode()
-            self._changed.notify_all()
-            return total
-
-    def compare_set(self, key: str, expected: str, desired: str) -> bytes:
-        with self._changed:
-            if self._values.get(key, expected.encode()) == expected.encode():
-                self._values[key] = desired.encode()
-                self._changed.notify_all()
-            return self._values[key]
-
-    def check(self, keys: list[str]) -> bool:
-        return all(k in self._values for k in keys)
-
-    def wait(self, keys: list[str], timeout: datetime.timedelta | None = None) -> None:
-        """Returns when all keys are set (by another thread, perhaps)."""
-        limit = (self.timeout if timeout is None else timeout).total_seconds()
-        with self._changed:
-            if not self._changed.wait_for(lambda: self.check(keys), limit):
-                raise DistStoreError(f"wait timeout after {limit * 1000:.0f}ms, keys: {', '.join(keys)}")
-
-    def delete_key(self, key: str) -> bool:
-        with self._changed:
-            return self._values.pop(key, None) is not None
-
-    def num_keys(self) -> int:
-        return len(self._values)
-
-    def set_timeout(self, timeout: datetime.timedelta) -> None:
-        self.timeout = timeout
-
-
-class HashStore(Store):
-    """A store within the process."""
-
-
-class PrefixStore(Store):
-    """Another store, all keys with a prefix."""
-
-    def __init__(self, prefix: str, store: Store):
-        super().__init__()
-        self.prefix, self.underlying_store = prefix, store
-        for name in ("set", "get", "add", "compare_set", "delete_key"):
-            setattr(self, name, self._prefixed(getattr(store, name)))
-
-    def _prefixed(self, function: Callable) -> Callable:
-        return lambda key, *rest: function(f"{self.prefix}/{key}", *rest)
-
-    def check(self, keys: list[str]) -> bool:
-        return self.underlying_store.check([f"{self.prefix}/{k}" for k in keys])
-
-    def wait(self, keys: list[str], timeout: datetime.timedelta | None = None) -> None:
-        self.underlying_store.wait([f"{self.prefix}/{k}" for k in keys], timeout)
-
-
-class TCPStore(Store):
-    """A store on a port: for one process, without the port."""
-
-    def __init__(self, host_name: str = "localhost", port: int = 0, world_size: int | None = None, is_master: bool = False,
-                 timeout: Any = None, **options: Any):
-        super().__init__()
-        _one_process(world_size)
-        self.host, self.port = host_name, port
-
-
-class FileStore(Store):
-    """A store in a file: for one process, without the file."""
-
-    def __init__(self, file_name: str, world_size: int | None = -1):
-        super().__init__()
-        _one_process(world_size)
-        self.path = file_name
-
-
-# --------------------------------------------------------------------------------------------------------- the group
-def _one_process(world_size: int | None) -> None:
-    if world_size is not None and world_size > 1:
-        raise NotImplementedError(f"distributed: training with {world_size} processes is not implemented in flambeau; a world "
-                                  "of one process is")
-
-
-def init_process_group(backend: str | None = None, init_method: str | None = None, timeout: Any = None,
-                       world_size: int = -1, rank: int = -1, store: Store | None = None, group_name: str = "",
-                       pg_options: Any = None, device_id: Any = None, _ranks: Any = None) -> None:
-    """Makes the default group. Its size is given, or $WORLD_SIZE, or in the address (`...?world_size=1`): it must be one."""
-    if GroupMember.WORLD is not None:
-        raise ValueError("trying to initialize the default process group twice!")
-    if store is not None and init_method is not None:
-        raise AssertionError("Cannot specify both init_method and store.")
-    if store is None and (init_method is None or init_method.startswith("env://")):
-        for name, value in (("RANK", rank), ("WORLD_SIZE", world_size)):
-            if value < 0 and name not in os.environ:
-                raise ValueError(f"Error initializing torch.distributed using env:// rendezvous: environment variable {name} "
-                                 "expected, but not set")
-        world_size = int(os.environ["WORLD_SIZE"]) if world_size < 0 else world_size
-        rank = int(os.environ["RANK"]) if rank < 0 else rank
-    elif init_method is not None:  # the address may say both
-        query = parse_qs(urlparse(init_method).query)
-        world_size = int(query.get("world_size", [world_size])[0]) if world_size < 0 else world_size
-        rank = int(query.get("rank", [rank])[0]) if rank < 0 else rank
-    _one_process(world_size)
-    if rank > 0:
-        raise ValueError(f"rank {rank} is not in a world of one process")
-    GroupMember.WORLD = ProcessGroup(backend or Backend.GLOO)
-
-
-def destroy_process_group(group: ProcessGroup | None = None) -> None:
-    """Forgets the default group."""
-    world(group)
-    if group is None or group is GroupMember.WORLD:
-        GroupMember.WORLD = None
-
-
 def world(group: Any = None) -> ProcessGroup:
     """The given group, or the default one."""
     if group is not None and group is not GroupMember.NON_GROUP_MEMBER:
+        if not isinstance(group, ProcessGroup):
+            raise TypeError(f"group: expected a ProcessGroup, got {type(group).__name__}")
+        if group.group_name not in _groups:
+            raise ValueError(f"Invalid process group specified: {group} was destroyed")
         return group
     if GroupMember.WORLD is None:
         raise ValueError("Default process group has not been initialized, please make sure to call init_process_group.")
@@ -259,25 +203,49 @@ def _get_default_group() -> ProcessGroup:
     return world()
 
 
+def _get_default_store() -> Store | None:
+    return world().store
+
+
 def _rank_not_in_group(group: Any) -> bool:
     """Whether this process takes no part in the group."""
     return group is not None and group == GroupMember.NON_GROUP_MEMBER
 
 
-def new_group(ranks: Any = None, timeout: Any = None, backend: str | None = None, pg_options: Any = None,
-              use_local_synchronization: bool = False, group_desc: str | None = None, device_id: Any = None,
-              sort_ranks: bool = True) -> Any:
-    """A group of some of the processes."""
-    default = world()
-    if ranks is not None and list(ranks) != [0]:
-        if any(r != 0 for r in ranks):
-            raise ValueError("the new group's rank should be within the world_size set by init_process_group")
-        return GroupMember.NON_GROUP_MEMBER
-    return ProcessGroup(backend or default.backend, group_desc or "group")
+def _get_process_group_name(group: ProcessGroup) -> str:
+    return group.group_name
 
 
+def _resolve_process_group(group_name: str) -> ProcessGroup:
+    """The group of a name."""
+    if group_name not in _groups:
+        raise ValueError(f"there is no process group named {group_name!r}")
+    return _groups[group_name]
+
+
+def destroy_process_group(group: ProcessGroup | None = None) -> None:
+    """Forgets a group; without one, or with the default group, all of them."""
+    if group == GroupMember.NON_GROUP_MEMBER:
+        return
+    found = world(group)
+    if found is not GroupMember.WORLD:
+        found.close()
+        del _groups[found.group_name]
+        return
+    for each in _groups.values():
+        each.close()
+    if found.communicator is not None:
+        from .mpi.start import leaves_in_peace
+        leaves_in_peace()
+    if found.monitor is not None:
+        found.monitor.stop()
+    _groups.clear()
+    GroupMember.WORLD = None
+
+
+# ----------------------------------------------------------------------------------------------------------- questions
 def is_available() -> bool:
-    """Whether the package can be used: for one process it can."""
+    """Whether the package can be used."""
     return True
 
 
@@ -287,47 +255,94 @@ def is_initialized() -> bool:
 
 
 def is_torchelastic_launched() -> bool:
+    """Whether the launcher (`python -m flambeau.distributed.run`) started this process."""
     return "TORCHELASTIC_RUN_ID" in os.environ
 
 
+def _installed(name: str) -> bool:
+    import importlib.util
+    return importlib.util.find_spec(name) is not None
+
+
+def is_mpi_available() -> bool:
+    """Whether mpi4py is installed."""
+    return _installed("mpi4py")
+
+
 def is_gloo_available() -> bool:
-    """The name is accepted; within one process nothing has to be sent."""
+    """Whether the name is accepted: MPI answers it, and a world of one process needs nothing."""
     return True
 
 
 def is_nccl_available() -> bool:
+    """Whether CuPy is installed with NCCL, and there is a GPU."""
+    from .nccl import available
+    return available()
+
+
+def is_ucc_available() -> bool:
     return False
 
 
-is_mpi_available = is_ucc_available = is_xccl_available = is_nccl_available
+is_xccl_available = is_ucc_available
 
 
 def is_backend_available(backend: str) -> bool:
-    return backend.lower() == Backend.GLOO
+    known = {Backend.GLOO: is_gloo_available, Backend.MPI: is_mpi_available, Backend.NCCL: is_nccl_available}
+    return backend.lower() in known and known[backend.lower()]()
 
 
 def get_rank(group: Any = None) -> int:
-    return world(group).rank()
+    """This process' rank in the group; -1 if it is not in it."""
+    return -1 if _rank_not_in_group(group) else world(group).rank()
 
 
 def get_world_size(group: Any = None) -> int:
-    return world(group).size()
+    """How many processes are in the group; -1 if this one is not."""
+    return -1 if _rank_not_in_group(group) else world(group).size()
 
 
 def get_backend(group: Any = None) -> Backend:
+    if _rank_not_in_group(group):
+        raise ValueError("Invalid process group specified")
     return world(group).backend
 
 
+def get_backend_config(group: Any = None) -> str:
+    return repr(world(group).config)
+
+
+def get_default_backend_for_device(device: Any) -> str:
+    kind = device.type if hasattr(device, "type") else str(device).partition(":")[0]
+    if kind not in Backend.default_device_backend_map:
+        raise ValueError(f"Default backend not registered for device : {device}")
+    return Backend.default_device_backend_map[kind]
+
+
+def get_pg_count() -> int:
+    """How many groups there are."""
+    return len(_groups)
+
+
 def get_process_group_ranks(group: Any = None) -> list[int]:
-    return list(range(world(group).size()))
+    """The ranks, in the world, of a group's processes."""
+    return list(world(group).ranks)
 
 
 def get_global_rank(group: Any, group_rank: int) -> int:
-    return group_rank
+    """The rank in the world of a rank in a group."""
+    found = world(group)
+    if not 0 <= group_rank < found.size():
+        raise ValueError(f"Group rank {group_rank} is not part of group {group}")
+    return found.ranks[group_rank]
 
 
 def get_group_rank(group: Any, global_rank: int) -> int:
-    return global_rank
+    """The rank in a group of a rank in the world."""
+    found = world(group)
+    if global_rank not in found.ranks:
+        raise ValueError(f"Global rank {global_rank} is not part of group {group}")
+    return found.ranks.index(global_rank)
 
 
 def get_node_local_rank(fallback_rank: int | None = None) -> int:
@@ -341,5 +356,40 @@ def get_node_local_rank(fallback_rank: int | None = None) -> int:
     return int(fallback_rank)
 
 
-def supports_complex(reduceOp: ReduceOp) -> bool:
-    return reduceOp in (ReduceOp.SUM, ReduceOp.AVG, ReduceOp.PREMUL_SUM)
+# --------------------------------------------------------------------------------------------------------------- debug
+class DebugLevel:
+    """How much is checked: with DETAIL, calls are compared before data are sent."""
+
+    OFF: DebugLevel
+    INFO: DebugLevel
+    DETAIL: DebugLevel
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<DebugLevel.{self.name}>"
+
+
+DebugLevel.OFF, DebugLevel.INFO, DebugLevel.DETAIL = map(DebugLevel, ("OFF", "INFO", "DETAIL"))
+_debug_level = DebugLevel.OFF
+
+
+def get_debug_level() -> DebugLevel:
+    return _debug_level
+
+
+def set_debug_level(level: DebugLevel) -> None:
+    global _debug_level
+    _debug_level = level
+
+
+def set_debug_level_from_env() -> None:
+    """$TORCH_DISTRIBUTED_DEBUG: OFF, INFO or DETAIL."""
+    name = os.environ.get("TORCH_DISTRIBUTED_DEBUG", "OFF").upper()
+    if name not in ("OFF", "INFO", "DETAIL"):
+        raise RuntimeError(f"The value of TORCH_DISTRIBUTED_DEBUG must be OFF, INFO, or DETAIL, got {name!r}")
+    set_debug_level(getattr(DebugLevel, name))
+
+
+set_debug_level_from_env()

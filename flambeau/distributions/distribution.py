@@ -15,7 +15,14 @@ __all__ = ["Distribution"]
 
 
 class Distribution:
-    """A batch of independent distributions: a sample's shape is sample_shape + batch_shape + event_shape."""
+    """A batch of independent distributions: a sample's shape is sample_shape + batch_shape + event_shape.
+
+    >>> coin = torch.distributions.Bernoulli(torch.tensor([0.5, 0.9]))
+    >>> coin.batch_shape, coin.event_shape, coin.sample((3,)).shape
+    (torch.Size([2]), torch.Size([]), torch.Size([3, 2]))
+    >>> coin.log_prob(torch.ones(2))
+    tensor([-0.6931, -0.1054])
+    """
 
     has_rsample = False
     has_enumerate_support = False

@@ -14,7 +14,11 @@ __all__ = ["GeneralizedPareto"]
 
 
 class GeneralizedPareto(Distribution):
-    """How far a number is above a threshold `loc`: exponential where `concentration` is 0, heavier tails above it."""
+    """How far a number is above a threshold `loc`: exponential where `concentration` is 0, heavier tails above it.
+
+    >>> torch.distributions.GeneralizedPareto(0.0, 1.0, 0.5).mean
+    tensor(2.)
+    """
 
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive, "concentration": constraints.real}
     has_rsample = True

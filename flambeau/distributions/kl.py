@@ -49,7 +49,17 @@ _KL_MEMOIZE: dict[tuple[type, type], Callable] = {}
 
 
 def register_kl(type_p: type, type_q: type) -> Callable:
-    """A decorator that enters a function (p, q) as the divergence between two classes and their subclasses."""
+    """A decorator that enters a function (p, q) as the divergence between two classes and their subclasses.
+
+    >>> from flambeau.distributions import Normal, kl_divergence, register_kl
+    >>> class Mine(Normal):
+    ...     pass
+    >>> @register_kl(Mine, Mine)
+    ... def between(p, q):
+    ...     return torch.tensor(7.0)
+    >>> kl_divergence(Mine(0.0, 1.0), Mine(1.0, 1.0))
+    tensor(7.)
+    """
     for name, cls in (("type_p", type_p), ("type_q", type_q)):
         if not isinstance(cls, type):  # classes that only behave like distributions are welcome
             raise TypeError(f"Expected {name} to be a Distribution subclass but got {cls}")

@@ -16,7 +16,12 @@ __all__ = ["LKJCholesky"]
 
 
 class LKJCholesky(Distribution):
-    """Factors L of dim x dim correlation matrices L L^T with density proportional to det(L L^T)**(concentration - 1)."""
+    """Factors L of dim x dim correlation matrices L L^T with density proportional to det(L L^T)**(concentration - 1).
+
+    >>> factor = torch.distributions.LKJCholesky(3).sample()
+    >>> torch.allclose((factor @ factor.T).diagonal(), torch.ones(3))
+    True
+    """
 
     arg_constraints = {"concentration": constraints.positive}
     support = constraints.corr_cholesky

@@ -13,7 +13,11 @@ __all__ = ["LogisticNormal"]
 
 
 class LogisticNormal(TransformedDistribution):
-    """Points of the simplex: normal vectors through the stick-breaking transform."""
+    """Points of the simplex: normal vectors through the stick-breaking transform.
+
+    >>> torch.distributions.LogisticNormal(torch.zeros(2), torch.ones(2)).sample().sum()
+    tensor(1.)
+    """
 
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
     support = constraints.simplex

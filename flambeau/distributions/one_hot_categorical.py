@@ -61,7 +61,12 @@ class OneHotCategorical(OnCategorical, Distribution):
 
 
 class OneHotCategoricalStraightThrough(OneHotCategorical):
-    """The same, with the probabilities' gradient passed straight through the samples (a biased estimate)."""
+    """The same, with the probabilities' gradient passed straight through the samples (a biased estimate).
+
+    >>> probs = torch.tensor([0.2, 0.8], requires_grad=True)
+    >>> torch.distributions.OneHotCategoricalStraightThrough(probs).rsample().requires_grad
+    True
+    """
 
     has_rsample = True
 

@@ -41,7 +41,12 @@ class LogitRelaxedBernoulli(ProbsOrLogits, Distribution):
 
 
 class RelaxedBernoulli(TransformedDistribution):
-    """Numbers between 0 and 1 that come near to Bernoulli ones as `temperature` falls to 0, and are differentiable."""
+    """Numbers between 0 and 1 that come near to Bernoulli ones as `temperature` falls to 0, and are differentiable.
+
+    >>> x = torch.distributions.RelaxedBernoulli(torch.tensor(0.5), probs=torch.tensor([0.3])).rsample()
+    >>> bool(0 < x < 1)
+    True
+    """
 
     arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
     support = constraints.unit_interval

@@ -47,7 +47,11 @@ class ExpRelaxedCategorical(OnCategorical, Distribution):
 
 
 class RelaxedOneHotCategorical(TransformedDistribution):
-    """Points of the simplex that come near to one-hot vectors as `temperature` falls to 0, and are differentiable."""
+    """Points of the simplex that come near to one-hot vectors as `temperature` falls to 0, and are differentiable.
+
+    >>> torch.distributions.RelaxedOneHotCategorical(torch.tensor(0.5), probs=torch.tensor([0.3, 0.7])).rsample().sum()
+    tensor(1.)
+    """
 
     arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
     support = constraints.simplex

@@ -255,6 +255,11 @@ class CorrCholeskyTransform(Transform):
     """Vectors of D * (D - 1) / 2 free numbers as Cholesky factors of D x D correlation matrices.
 
     tanh of the numbers are partial correlations; each row of the factor is a stick of squared length 1 that they break.
+
+    >>> from flambeau.distributions import CorrCholeskyTransform
+    >>> CorrCholeskyTransform()(torch.tensor([0.5]))
+    tensor([[1.0000, 0.0000],
+            [0.4621, 0.8868]])
     """
 
     domain = constraints.real_vector
@@ -366,7 +371,12 @@ class StickBreakingTransform(_Alike):
 
 
 class LowerCholeskyTransform(_Alike):
-    """Free matrices as lower triangular ones with a positive diagonal."""
+    """Free matrices as lower triangular ones with a positive diagonal.
+
+    >>> torch.distributions.LowerCholeskyTransform()(torch.zeros(2, 2))
+    tensor([[1., 0.],
+            [0., 1.]])
+    """
 
     domain = constraints.independent(constraints.real, 2)
     codomain = constraints.lower_cholesky
@@ -379,7 +389,12 @@ class LowerCholeskyTransform(_Alike):
 
 
 class PositiveDefiniteTransform(_Alike):
-    """Free matrices as positive definite ones, through their Cholesky factors."""
+    """Free matrices as positive definite ones, through their Cholesky factors.
+
+    >>> torch.distributions.PositiveDefiniteTransform()(torch.zeros(2, 2))
+    tensor([[1., 0.],
+            [0., 1.]])
+    """
 
     domain = constraints.independent(constraints.real, 2)
     codomain = constraints.positive_definite
@@ -418,7 +433,12 @@ class _SideBySide(Transform):
 
 
 class CatTransform(_SideBySide):
-    """Transforms side by side along a dimension, each over its length."""
+    """Transforms side by side along a dimension, each over its length.
+
+    >>> from flambeau.distributions import CatTransform, ExpTransform, identity_transform
+    >>> CatTransform([ExpTransform(), identity_transform])(torch.zeros(2))
+    tensor([1., 0.])
+    """
 
     _arguments = "transforms dim lengths"
 
@@ -470,7 +490,12 @@ class CatTransform(_SideBySide):
 
 
 class StackTransform(_SideBySide):
-    """One transform for each index of a dimension."""
+    """One transform for each index of a dimension.
+
+    >>> from flambeau.distributions import ExpTransform, StackTransform, identity_transform
+    >>> StackTransform([ExpTransform(), identity_transform])(torch.zeros(2))
+    tensor([1., 0.])
+    """
 
     _arguments = "transforms dim"
 
@@ -499,7 +524,12 @@ class StackTransform(_SideBySide):
 
 
 class CumulativeDistributionTransform(Transform):
-    """y = the probability of a number up to x under a distribution."""
+    """y = the probability of a number up to x under a distribution.
+
+    >>> from flambeau.distributions import CumulativeDistributionTransform, Uniform
+    >>> CumulativeDistributionTransform(Uniform(0.0, 4.0))(torch.tensor([1.0]))
+    tensor([0.2500])
+    """
 
     bijective = True
     codomain = constraints.unit_interval

@@ -40,7 +40,12 @@ def _mvdigamma(x: Tensor, p: int) -> Tensor:
 
 
 class Wishart(ExponentialFamily):
-    """Sums of `df` outer products x x^T of normal vectors with the given covariance (or its inverse, or its factor)."""
+    """Sums of `df` outer products x x^T of normal vectors with the given covariance (or its inverse, or its factor).
+
+    >>> torch.distributions.Wishart(torch.tensor(3.0), torch.eye(2)).mean
+    tensor([[3., 0.],
+            [0., 3.]])
+    """
 
     support = constraints.positive_definite
     has_rsample = True

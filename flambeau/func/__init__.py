@@ -8,12 +8,22 @@ from .modules import functional_call, replace_all_batch_norm_modules_, stack_mod
 
 
 def functionalize(func, *, remove: str = "mutations"):
-    """Does nothing: flambeau records no programs in which changes in place would have to be removed."""
+    """Does nothing: flambeau records no programs in which changes in place would have to be removed.
+
+    >>> def twice(x):
+    ...     return x.clone().mul_(2)
+    >>> torch.func.functionalize(twice)(torch.ones(2))
+    tensor([2., 2.])
+    """
     return func
 
 
 def debug_unwrap(tensor, *, recurse: bool = True):
-    """The tensor of all examples behind one inside vmap (of one level, unless `recurse`); any other tensor as it is."""
+    """The tensor of all examples behind one inside vmap (of one level, unless `recurse`); any other tensor as it is.
+
+    >>> torch.func.debug_unwrap(torch.ones(2))
+    tensor([1., 1.])
+    """
     from ..backends.batched.arrays import BatchedArray, innermost
     from ..tensors.tensor import wrap
     array = tensor._array

@@ -32,6 +32,7 @@ class inside:
 
     def __enter__(self) -> Level:
         self.bit.__enter__()
+        self.level.position = 1 + len(state.levels) + len(state.transforms)
         state.levels = [*state.levels, self.level]
         return self.level
 
@@ -57,6 +58,9 @@ def vmap(func: Callable[..., Any], in_dims: Any = 0, out_dims: Any = 0, randomne
 
     @functools.wraps(func)
     def batched(*args: Any, **kwargs: Any) -> Any:
+        if not all([isinstance(d, (int, type(None))) for d in tree_flatten(out_dims)[0]]):
+            raise ValueError(f"vmap({name_of(func)}, ..., out_dims={out_dims}): `out_dims` must be an int, None or a python "
+                             "collection of ints representing where in the outputs the vmapped dimension should appear.")
         size, dims, leaves, spec = _inputs(func, in_dims, args)
         if size is None:
             raise ValueError("vmap: Expected at least one Tensor to vmap over")
@@ -114,7 +118,8 @@ class _Call:
         if not isinstance(value, Tensor):
             if dim is None:
                 return value
-            raise ValueError(f"vmap({name}, ...): `{name}` must only return Tensors, got type {type(value)}.")
+            raise ValueError(f"vmap({name}, ...): `{name}` must only return Tensors, got type {type(value)}. Did you mean to "
+                             "set out_dims= to None for output?")
         if dim is None:
             if level in levels_of(value._array):
                 raise ValueError(f"vmap({name}, ...): `{name}` can not return a BatchedTensor when out_dim is None")
@@ -155,12 +160,13 @@ def _inputs(func: Any, in_dims: Any, args: tuple[Any, ...]) -> tuple[int | None,
         raise ValueError(f"{what}: expected `in_dims` to be int or a (potentially nested) tuple matching the structure "
                          f"of inputs, got: {type(in_dims)}.")
     if not args:
-        raise ValueError(f"{what}: got no inputs. Maybe you forgot to add inputs, or you are trying to vmap over a "
-                         "function with no inputs. The latter is unsupported.")
+        raise ValueError(f"vmap({name_of(func)})(<inputs>): got no inputs. Maybe you forgot to add inputs, or you are "
+                         "trying to vmap over a function with no inputs. The latter is unsupported.")
     leaves, spec = tree_flatten(args, tensor_like)
     dims = _broadcast_to_and_flatten(in_dims, spec)
     if dims is None:
-        raise ValueError(f"{what}: in_dims is not compatible with the structure of inputs.")
+        raise ValueError(f"{what}: in_dims is not compatible with the structure of `inputs`. in_dims has structure "
+                         f"{tree_flatten(in_dims)[1]} but inputs has structure {spec}.")
     sizes = []
     for k, (value, dim) in enumerate(zip(leaves, dims)):
         if dim is None:
@@ -196,5 +202,6 @@ def places(func: Any, out_dims: Any, spec: Any) -> list[Any]:
     else:
         dims = _broadcast_to_and_flatten(out_dims, spec)
     if dims is None or any(isinstance(d, (tuple, list)) for d in dims):
-        raise ValueError(f"{what}: out_dims is not compatible with the structure of outputs.")
+        raise ValueError(f"{what}(<inputs>): out_dims is not compatible with the structure of `outputs`. out_dims has "
+                         f"structure {tree_flatten(out_dims)[1]} but outputs has structure {spec}.")
     return dims

@@ -13,7 +13,7 @@ from typing import Any
 from ..autograd.modes import enable_grad
 from ..autograd.node import AccumulateGrad, Edge
 from ..autograd.passes import grad as _differentiate
-from ..autograd.state import grad_enabled
+from ..autograd.state import grad_enabled, state
 from ..autograd.views import history_of
 from ..creation.factories import eye, ones, zeros, zeros_like
 from ..tensors.tensor import Tensor
@@ -21,6 +21,8 @@ from ..utils._pytree import tree_flatten, tree_map, tree_unflatten
 from .batching import vmap
 
 argnums_t = Any
+_NO_HOOKS = ("torch.func.{grad, vjp, jacrev, hessian} don't yet support saved tensor hooks. Please open an issue with your use "
+             "case.")
 
 
 # ---------------------------------------------------------------------------------------------------------- the machinery
@@ -30,13 +32,35 @@ class _Level:
     def __init__(self) -> None:
         self.record = grad_enabled()
         self.own: list[Tensor] = []
+        self.position = 1 + len(state.levels) + len(state.transforms)  # counted from the outermost
+
+    def call(self, func: Callable[..., Any], args: Any, kwargs: dict[str, Any], reverse: bool = True) -> Any:
+        """The function, called as part of this transformation. reverse: it is to be differentiated backwards."""
+        off = state.saved_hooks_off
+        if reverse:
+            if state.saved_hooks:
+                raise RuntimeError(_NO_HOOKS)
+            state.saved_hooks_off = _NO_HOOKS
+        state.transforms = [*state.transforms, self]
+        try:
+            return func(*args, **kwargs)
+        finally:
+            state.saved_hooks_off = off
+            state.transforms = state.transforms[:-1]
+
+    @staticmethod
+    def check_function(cls: type) -> None:
+        """A custom Function is called inside."""
+        from .functions import check_setup
+        check_setup(cls)
 
     def enter(self, value: Any) -> Any:
         """The input as a variable of this level: joined to the outer graph where there is one."""
         if not isinstance(value, Tensor):
-            return value
+            raise ValueError(f"Thing passed to transform API must be Tensor, got {type(value)}")
         if not value.is_floating_point() and not value.is_complex():
-            raise RuntimeError(f"only Tensors of floating point and complex dtype can require gradients, got {value.dtype}")
+            raise RuntimeError("only Tensors of floating point dtype can require gradients (or of complex dtype), got "
+                               f"{value.dtype}")
         if value.requires_grad and self.record:
             return value.view_as(value)
         made = value.detach().requires_grad_(True)
@@ -83,13 +107,15 @@ def _picked(args: tuple[Any, ...], argnums: Any, name: str) -> tuple[tuple[int, 
         raise RuntimeError(f"argnums must be int or Tuple[int, ...], got: {type(argnums)}")
     numbers = (argnums,) if isinstance(argnums, int) else argnums
     if not numbers:
-        raise RuntimeError(f"{name}: argnums must be non-empty")
+        raise RuntimeError("argnums must be non-empty")
     for n in numbers:
+        if not isinstance(n, int):
+            raise RuntimeError(f"argnum must be int, got: {type(n)}")
         if not -len(args) <= n < len(args):
             raise RuntimeError(f"Got argnum={n}, but only {len(args)} positional inputs")
     numbers = tuple([n % len(args) for n in numbers])
     if len(set(numbers)) != len(numbers):
-        raise RuntimeError(f"argnums elements must be unique: {argnums}")
+        raise RuntimeError(f"argnums elements must be unique, got {argnums}")
     return numbers, isinstance(argnums, int)
 
 
@@ -118,6 +144,9 @@ def _split_aux(made: Any, has_aux: bool, name: str) -> tuple[Any, Any]:
         return made, None
     if not isinstance(made, tuple) or len(made) != 2:
         raise RuntimeError(f"{name}: output of function f should be a tuple: (output, aux) if has_aux is True")
+    for leaf in tree_flatten(made[1])[0]:
+        if not isinstance(leaf, Tensor):
+            raise RuntimeError(f"Expected tensors, got unsupported type {type(leaf)}")
     return made
 
 
@@ -135,7 +164,8 @@ def grad_and_value(func: Callable[..., Any], argnums: argnums_t = 0, has_aux: bo
         with enable_grad():
             numbers, single = _picked(args, argnums, "grad")
             values = [tree_map(level.enter, args[n]) for n in numbers]
-            out, aux = _split_aux(func(*_replaced(args, numbers, values), **kwargs), has_aux, "grad_and_value(f)(*args)")
+            out, aux = _split_aux(level.call(func, _replaced(args, numbers, values), kwargs), has_aux,
+                                  "grad_and_value(f)(*args)")
             if not isinstance(out, Tensor):
                 raise RuntimeError(f"grad_and_value(f)(*args): Expected f(*args) to return a Tensor, got {type(out)}")
             if out.ndim:
@@ -175,11 +205,12 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     level = _Level()
     with enable_grad():
         values = tree_map(level.enter, primals)
-        out, aux = _split_aux(func(*values), has_aux, "vjp(f, *primals)")
+        out, aux = _split_aux(level.call(func, values, {}), has_aux, "vjp(f, *primals)")
         outputs, out_spec = tree_flatten(out)
         for o in outputs:
             if not isinstance(o, Tensor):
-                raise RuntimeError(f"vjp(f, ...): Expected f to only return Tensors, got {type(o)}")
+                raise RuntimeError("vjp(f, *primals): expected f(*primals) to return only tensors, got unsupported type "
+                                   f"{type(o)}")
         leaves, spec = tree_flatten(values)
 
     def pull(cotangents: Any, retain_graph: bool = True, create_graph: bool | None = None) -> Any:
@@ -216,18 +247,29 @@ def jvp(func: Callable[..., Any], primals: Any, tangents: Any, *, strict: bool =
                            f"f(*primals). Got {type(primals)}")
     directions, tangent_spec = tree_flatten(tangents)
     if tree_flatten(primals)[1] != tangent_spec:
-        raise RuntimeError("jvp(f, primals, tangents): Expected primals and tangents to have the same python structure.")
+        raise RuntimeError("jvp(f, primals, tangents): Expected primals and tangents to have the same python structure. For "
+                           "example, if primals is a tuple of 3 tensors, tangents also must be. Got primals with structure "
+                           f"{tree_flatten(primals)[1]} and tangents with structure {tangent_spec}")
+    if not directions:
+        raise RuntimeError("jvp(f, primals, tangents): Expected primals to contain at least one Tensor.")
     for p, t in zip(tree_flatten(primals)[0], directions):
-        if not isinstance(p, Tensor) or not isinstance(t, Tensor):
-            raise RuntimeError("jvp(f, primals, tangents): Expected primals and tangents to contain only Tensors")
+        for what, value in (("primals", p), ("tangents", t)):
+            if not isinstance(value, Tensor):
+                raise RuntimeError(f"jvp(f, primals, tangents): Expected {what} to only contain Tensors, got {type(value)}")
         if p.shape != t.shape:
-            raise RuntimeError("jvp(f, primals, tangents): Expected each pair of primal and tangent to have the same "
-                               f"shape, got {tuple(p.shape)} and {tuple(t.shape)}")
+            raise RuntimeError("Trying to set a forward gradient that has a different size than that of the original Tensor, "
+                               f"this is not supported. Tensor is of size {list(p.shape)} while the given forward gradient is "
+                               f"of size {list(t.shape)}.")
     level = _Level()
     with enable_grad():
         leaves, spec = tree_flatten(tree_map(level.enter, primals))
-        out, aux = _split_aux(func(*tree_unflatten(leaves, spec)), has_aux, "jvp(f, primals, tangents)")
+        out, aux = _split_aux(level.call(func, tree_unflatten(leaves, spec), {}, False), has_aux,
+                              "jvp(f, primals, tangents)")
         outputs, out_spec = tree_flatten(out)
+        for o in outputs:
+            if not isinstance(o, Tensor):
+                raise RuntimeError("jvp(f, primals, tangents): expected f(*primals) to return only tensors, got unsupported "
+                                   f"type {type(o)}")
         pushed = _push(outputs, leaves, directions, level)
     out, made, aux = (tree_map(level.leave, v) for v in (out, tree_unflatten(pushed, out_spec), aux))
     return (out, made, aux) if has_aux else (out, made)
@@ -243,7 +285,7 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
     level = _Level()
     with enable_grad():
         leaves, spec = tree_flatten(tree_map(level.enter, primals))
-        out = func(*tree_unflatten(leaves, spec))
+        out = level.call(func, tree_unflatten(leaves, spec), {}, False)
         outputs, out_spec = tree_flatten(out)
 
     def push(*tangents: Any) -> Any:
@@ -269,11 +311,13 @@ def _jacobian(func: Callable[..., Any], argnums: Any, has_aux: bool, block: Call
         with enable_grad():
             numbers, single = _picked(args, argnums, name)
             values = [tree_map(level.enter, args[n]) for n in numbers]
-            out, aux = _split_aux(func(*_replaced(args, numbers, values), **kwargs), has_aux, f"{name}(f)(*args)")
+            out, aux = _split_aux(level.call(func, _replaced(args, numbers, values), kwargs, name == "jacrev"), has_aux,
+                                  f"{name}(f)(*args)")
             outputs, out_spec = tree_flatten(out)
             for o in outputs:
                 if not isinstance(o, Tensor):
-                    raise RuntimeError(f"{name}: Expected f to only return Tensors, got {type(o)}")
+                    inner = "vjp(f, *primals)" if name == "jacrev" else "jvp(f, primals, tangents)"
+                    raise RuntimeError(f"{inner}: expected f(*primals) to return only tensors, got unsupported type {type(o)}")
             leaves, spec = tree_flatten(values[0] if single else tuple(values))
             rows = block(outputs, leaves, level)
             made = tree_unflatten([tree_unflatten(row, spec) for row in rows], out_spec)
@@ -289,9 +333,9 @@ def _basis(over: list[Tensor], start: int, stop: int) -> list[Tensor]:
     for x in over:
         n = x.numel()
         if first == start and n == count:
-            part = eye(n, dtype=x.dtype)
+            part = eye(n, dtype=x.dtype, device=x.device)
         else:
-            part = zeros(count, n, dtype=x.dtype)
+            part = zeros(count, n, dtype=x.dtype, device=x.device)
             part.diagonal(start - first).fill_(1)
         made.append(part.reshape((count, *x.shape)))
         first += n
@@ -302,7 +346,7 @@ def _swept(pull: Callable[..., list[Tensor]], over: list[Tensor], chunk: int | N
     """pull of each unit vector, stacked: all at once, or a chunk at a time. The results, for each tensor of `over`."""
     from ..ops.shape.joining import cat
     if len(over) == 1 and not over[0].ndim:
-        return [pull(ones((), dtype=over[0].dtype))]
+        return [pull(ones((), dtype=over[0].dtype, device=over[0].device))]
     counts = [x.numel() for x in over]
     total = sum(counts)
     chunk = chunk or max(total, 1)

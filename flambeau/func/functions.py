@@ -25,6 +25,7 @@ def apply(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     found = [level for level in found if level in state.levels]
     if not found:
         return NotImplemented
+    check_setup(cls)
     own = cls.vmap is not Function.vmap
     if cls.generate_vmap_rule:
         if own:
@@ -36,6 +37,18 @@ def apply(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise RuntimeError(f"You tried to vmap over {cls.__name__}, but it does not have vmap support. Please override and "
                            "implement the vmap staticmethod or set generate_vmap_rule=True.")
     return _own_rule(cls, max(found, key=lambda level: level.number), args)
+
+
+def check_setup(cls: Any) -> None:
+    """Inside transformations a Function says apart from `forward` what it saves."""
+    from ..autograd.function import _no_setup
+    if cls.setup_context is _no_setup and not cls.__module__.startswith(_OWN):
+        raise RuntimeError("In order to use an autograd.Function with functorch transforms (vmap, grad, jvp, jacrev, ...), it "
+                           "must override the setup_context staticmethod. For more details, please see "
+                           f"https://pytorch.org/docs/main/notes/extending.func.html ({cls.__name__} does not)")
+
+
+_OWN = __name__.partition(".")[0] + "."
 
 
 def _own_rule(cls: Any, level: Level, args: tuple[Any, ...]) -> Any:
@@ -55,12 +68,14 @@ def _own_rule(cls: Any, level: Level, args: tuple[Any, ...]) -> Any:
     finally:
         state.levels, state.mode = before
     if not isinstance(made, tuple) or len(made) != 2:
-        raise RuntimeError(f"Expected the vmap staticmethod of {cls.__name__} to return a tuple of two things: the output and "
-                           "out_dims.")
+        got = f"a tuple with {len(made)} elements" if isinstance(made, tuple) else f"a {type(made)}"
+        raise RuntimeError("Expected the vmap staticmethod to have two returns, an output and out_dims with pytree structure "
+                           f"compatible with the output. Got {got} from that of {cls.__name__}.")
     values, spec = tree_flatten(made[0])
     places = _broadcast_to_and_flatten(made[1], spec)
     if places is None:
-        raise RuntimeError(f"The vmap staticmethod of {cls.__name__} returned an incompatible (output, out_dims) pair: "
-                           f"out_dims is {made[1]}.")
+        raise RuntimeError("The autograd.Function's vmap staticmethod returned an incompatible (output, out_dims) tuple. "
+                           f"Expected out_dims={made[1]} to be compatible with the structure of `output`. out_dims has "
+                           f"structure {tree_flatten(made[1])[1]} but output has structure {spec}. ({cls.__name__}.vmap)")
     return tree_unflatten([enter(v, p % v.ndim, level) if isinstance(v, Tensor) and p is not None else v
                            for v, p in zip(values, places)], spec)

@@ -50,7 +50,12 @@ def _stacked(tensors: list[Tensor], leaf: bool = True) -> Tensor:
 
 
 def replace_all_batch_norm_modules_(root: Any) -> Any:
-    """Batch norms that keep no running statistics, throughout a module: each call then stands for itself."""
+    """Batch norms that keep no running statistics, throughout a module: each call then stands for itself.
+
+    >>> net = torch.func.replace_all_batch_norm_modules_(nn.Sequential(nn.BatchNorm1d(3)))
+    >>> net[0].track_running_stats
+    False
+    """
     from ..nn.norm import _BatchNorm
     for module in root.modules():
         if isinstance(module, _BatchNorm):

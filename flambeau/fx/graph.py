@@ -7,6 +7,8 @@ import contextlib
 import keyword
 import operator
 import re
+import types
+import typing
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -210,7 +212,7 @@ class Graph:
                 continue
             done = [] if node.op == "output" else [n.name for n in node.all_input_nodes if last_use[n] is node]
             if not node.users and node.op != "output":
-                done.insert(0, node.name)
+                done.append(node.name)
             freed = f";  {' = '.join(done)} = None" if done else ""
             lines.append(_statement(node, root_module, globals_) + freed)
         body = "".join(f"    {line}\n" for line in lines) or "    pass\n"
@@ -260,7 +262,25 @@ class _Nodes:
 
 def _parameter(node: Node, globals_: dict[str, Any]) -> str:
     default = f" = {_value(node.args[0], globals_)}" if node.args else ""
-    return f"{node.target}{default}"
+    kind = _annotation(node.type, globals_)
+    return f"{node.target}{f' : {kind}' if kind else ''}{default}"
+
+
+def _annotation(kind: Any, globals_: dict[str, Any]) -> str:
+    """A type as the text of an annotation; nothing for one that has no simple name."""
+    from ..tensors.tensor import Tensor
+    if kind is Tensor:
+        return "torch.Tensor"
+    if kind is type(None):
+        return "NoneType"
+    if isinstance(kind, type) and not typing.get_args(kind):
+        return kind.__name__ if kind.__module__ == "builtins" else ""
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):
+        parts = [_annotation(part, globals_) for part in typing.get_args(kind)]
+        if all(parts):
+            globals_["typing_Union"], globals_["NoneType"] = typing.Union, type(None)
+            return f"typing_Union[{','.join(parts)}]"
+    return ""
 
 
 def _value(value: Any, globals_: dict[str, Any]) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..tensors.tensor import Size
+from .immutable_collections import immutable_dict, immutable_list
 
 __all__ = ["Argument", "Node", "Target", "has_side_effect", "map_aggregate", "map_arg"]
 
@@ -29,9 +30,9 @@ def map_aggregate(a: Argument, fn: Callable[[Argument], Argument]) -> Argument:
         made = [map_aggregate(v, fn) for v in a]
         return type(a)(*made) if hasattr(a, "_fields") else tuple(made)
     if isinstance(a, list):
-        return [map_aggregate(v, fn) for v in a]
+        return immutable_list([map_aggregate(v, fn) for v in a])
     if isinstance(a, dict):
-        return {k: map_aggregate(v, fn) for k, v in a.items()}
+        return immutable_dict({k: map_aggregate(v, fn) for k, v in a.items()})
     if isinstance(a, slice):
         return slice(*[map_aggregate(v, fn) for v in (a.start, a.stop, a.step)])
     return fn(a)
@@ -115,14 +116,13 @@ class Node:
         for used in self._input_nodes:
             used.users.pop(self, None)
         self._input_nodes = {}
-        self._args, self._kwargs = tuple(args), dict(kwargs)
 
         def note(node: Node) -> Node:
             self._input_nodes[node] = None
             node.users[self] = None
             return node
 
-        map_arg((self._args, self._kwargs), note)
+        self._args, self._kwargs = map_arg((tuple(args), dict(kwargs)), note)
 
     @property
     def args(self) -> tuple[Argument, ...]:
@@ -219,7 +219,8 @@ class Node:
         """One line of the graph's listing."""
         if self.op == "placeholder":
             default = f"(default={self.args[0]})" if self.args else ""
-            return f"%{self.name} : [num_users={len(self.users)}] = placeholder[target={self.target}]{default}"
+            kind = "" if self.type is None else f"{_type_word(self.type)} "
+            return f"%{self.name} : {kind}[num_users={len(self.users)}] = placeholder[target={self.target}]{default}"
         if self.op == "output":
             return f"return {self.args[0]}"
         if self.op == "get_attr":
@@ -230,6 +231,12 @@ class Node:
 
     def __repr__(self) -> str:
         return self.name
+
+
+def _type_word(kind: Any) -> str:
+    if not isinstance(kind, type):
+        return str(kind)
+    return f"torch.{kind.__name__}" if kind.__module__.startswith("flambeau") else kind.__name__
 
 
 def _listed(value: Argument) -> str:

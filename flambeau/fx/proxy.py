@@ -71,7 +71,9 @@ class TracerBase:
         count = _unpacked()
         if count is None:
             raise TraceError("Proxy object cannot be iterated. This can be attempted when the Proxy is used in a loop or as "
-                             "a *args or **kwargs function argument.")
+                             "a *args or **kwargs function argument. See the torch.fx docs on pytorch.org for a more detailed "
+                             "explanation of what types of control flow can be traced, and check out the Proxy docstring for "
+                             "help troubleshooting Proxy iteration errors")
         return (obj[i] for i in range(count))
 
     def keys(self, obj: Proxy) -> Any:
@@ -126,9 +128,6 @@ class Proxy:
 
     def __abs__(self) -> Any:
         return self.tracer.create_proxy("call_function", operator.abs, (self,), {})
-
-    def __contains__(self, item: Any) -> bool:
-        return self.tracer.to_bool(self.tracer.create_proxy("call_function", operator.contains, (self, item), {}))
 
     def keys(self) -> Any:
         return self.tracer.keys(self)

@@ -7,6 +7,7 @@ import inspect
 import itertools
 import math
 import sys
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -35,11 +36,15 @@ def wrap(fn_or_name: str | Callable) -> Any:
     if not callable(fn_or_name) and not isinstance(fn_or_name, str):
         raise RuntimeError("Unsupported type for global function! Must be either a callable or string name")
     names = sys._getframe(1).f_globals
-    if names.get("__name__") != "__main__" and sys._getframe(1).f_code.co_name != "<module>":
+    if sys._getframe(1).f_code.co_name != "<module>":
         raise NotImplementedError("wrap must be called at the top level of a module")
     name = fn_or_name if isinstance(fn_or_name, str) else fn_or_name.__name__
     _wrapped[id(names), name] = names
     return fn_or_name
+
+
+def _assert_is_none(value: Any, msg: str) -> None:
+    assert value is None, msg
 
 
 class _Patches:
@@ -144,20 +149,36 @@ class Tracer(TracerBase):
         concrete = dict(concrete_args or {}) if not isinstance(concrete_args, tuple) else None
         parameters = list(inspect.signature(root_fn).parameters.values())
         args: list[Any] = []
+        fixed = 0
         if is_module:
             args.append(self.root)
             parameters = parameters if inspect.ismethod(root_fn) else parameters[1:]
         if concrete is None:
             concrete = {p.name: v for p, v in zip(parameters, concrete_args) if v is not None}
         for p in parameters:
-            if p.name in concrete:
-                args.append(concrete[p.name])
-                continue
             star = {p.VAR_POSITIONAL: "*", p.VAR_KEYWORD: "**"}.get(p.kind, "")
             default = () if p.default is p.empty else (p.default,)
-            kind = None if p.annotation is p.empty else p.annotation
-            args.append(self.create_proxy("placeholder", star + p.name, default, {}, name=p.name, type_expr=kind))
+            if p.name in concrete:
+                fixed += 1
+                self._specialized(p.name, fixed, concrete[p.name], default)
+                args.append(concrete[p.name])
+                continue
+            kind = None if p.annotation is p.empty or isinstance(p.annotation, str) else p.annotation
+            args.append(self.create_proxy("placeholder", star + p.name, default, {}, type_expr=kind))
         return root_fn, args
+
+    def _specialized(self, name: str, number: int, value: Any, default: tuple[Any, ...]) -> None:
+        """An argument with one value: the graph still takes it, and checks that it is that one."""
+        import flambeau
+        proxy = self.create_proxy("placeholder", f"{name}_{number}", default, {})
+        message = f"{name} has been specialized to have value {value} but got another value"
+        if type(value) in (bool, int, float):
+            flambeau._assert(proxy == value, message)
+        elif value is None:
+            self.create_proxy("call_function", _assert_is_none, (proxy, message), {})
+        else:
+            warnings.warn(f"Was not able to add assertion to verify correct input {name} to specialized function. It is up to the "
+                          "user to make sure that your inputs match the inputs you specialized the function with.", stacklevel=4)
 
     def trace(self, root: Module | Callable[..., Any], concrete_args: Any = None) -> Graph:
         """The graph of what a module (or function) does with its inputs."""

@@ -74,6 +74,15 @@ def builtin(library: Any, name: str, self: Any = None) -> Any:
     return _make(definition(library, name), self, None, None)
 
 
+@functools.cache
+def offset_of(kind: type, name: str) -> int | None:
+    """Where instances of a class keep a slot, in bytes: it is looked for in one of them."""
+    made, mark = object.__new__(kind), object()
+    kind.__dict__[name].__set__(made, mark)
+    at = [n for n in range(0, kind.__basicsize__, 8) if ctypes.c_void_p.from_address(id(made) + n).value == id(mark)]
+    return at[0] if len(at) == 1 else None
+
+
 def direct(name: str, function: Any, result: str, arguments: str) -> Any:
     """A function of a library, given as ctypes has it and with the letters of its signature, as a builtin."""
     numbers = sum(kind in "df" for kind in arguments)

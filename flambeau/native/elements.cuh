@@ -10,13 +10,20 @@ FL_DEVICE float half_to_float(unsigned short h) { float f; asm("cvt.f32.f16 %0, 
 FL_DEVICE unsigned short half_of(float f) { unsigned short h; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f)); return h; }
 FL_DEVICE float float_of_bits(unsigned u) { return __uint_as_float(u); }
 FL_DEVICE unsigned bits_of_float(float f) { return __float_as_uint(f); }
+FL_DEVICE unsigned long bits_of_double(double x) { return (unsigned long)__double_as_longlong(x); }
 #else
 #include <string.h>
 FL_DEVICE float half_to_float(unsigned short h) { _Float16 x; memcpy(&x, &h, 2); return (float)x; }
 FL_DEVICE unsigned short half_of(float f) { _Float16 x = (_Float16)f; unsigned short h; memcpy(&h, &x, 2); return h; }
 FL_DEVICE float float_of_bits(unsigned u) { float f; memcpy(&f, &u, 4); return f; }
 FL_DEVICE unsigned bits_of_float(float f) { unsigned u; memcpy(&u, &f, 4); return u; }
+FL_DEVICE unsigned long bits_of_double(double x) { unsigned long u; memcpy(&u, &x, 8); return u; }
 #endif
+
+// A number's bits: of floating ones those of double precision.
+FL_DEVICE long bits_of(double x) { return (long)bits_of_double(x); }
+FL_DEVICE long bits_of(float x) { return bits_of((double)x); }
+template <class T> FL_DEVICE long bits_of(T x) { return (long)x; }
 
 template <class T> FL_DEVICE T value_of(T x) { return x; }
 FL_DEVICE float value_of(bf16 x) { return float_of_bits((unsigned)x.bits << 16); }

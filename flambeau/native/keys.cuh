@@ -7,11 +7,6 @@ static __device__ inline K ordered(float x) {
     const unsigned u = x != x ? 0x7fffffffu : bits_of_float(x + 0.0f); // one zero of two
     return (K)((u >> 31 ? ~u : u | 0x80000000u));
 }
-#ifdef __CUDACC__
-static __device__ inline unsigned long bits_of_double(double x) { return (unsigned long)__double_as_longlong(x); }
-#else
-static __device__ inline unsigned long bits_of_double(double x) { unsigned long u; memcpy(&u, &x, 8); return u; }
-#endif
 static __device__ inline K ordered(double x) {
     const unsigned long u = x != x ? 0x7fffffffffffffffUL : bits_of_double(x + 0.0);
     return (K)((u >> 63 ? ~u : u | 0x8000000000000000UL));

@@ -87,6 +87,6 @@ def active() -> Set | None:
         return None
     from . import toolchain
     machine = {"AMD64": "x86_64", "arm64": "aarch64"}.get(platform.machine(), platform.machine())
-    asked = os.environ.get("FLAMBEAU_MARCH")
+    named = os.environ.get("FLAMBEAU_MARCH")
     able = levels(machine, features())
-    return choose(folder, sources_digest(toolchain.FLAGS), [asked] if asked else able)
+    return choose(folder, sources_digest(toolchain.FLAGS), [named] if named else able)

@@ -8,7 +8,7 @@
 static void *(*call)(void *function, ...);
 static void (*keep)(void *), (*forget)(void *);
 static intptr_t offset;          // of the slot in a tensor
-static void *traced;             // the type of arrays that only the capturing thread may see
+static void *traced, *hidden;    // the types of arrays that only the capturing thread may see
 static void *reader, *writer;    // Python's functions, for the capturing thread
 static pthread_t owner;
 static void **abroad;            // tensors that other threads made meanwhile
@@ -20,7 +20,11 @@ void fl_slot_attach(void **functions, intptr_t at, void *type) {
 }
 
 static int elsewhere(void) { return !pthread_equal(pthread_self(), owner); }
-static int is_plain(void *array) { return ((void **)array)[1] != traced; }  // behind the count of references: the type
+static int is_plain(void *array) {
+    void *type = ((void **)array)[1];  // behind the count of references
+    return type != traced && type != hidden;
+}
+void fl_slot_hide(void *type) { hidden = type; }
 
 static void *get(void *tensor, void *closure) {
     void *array = *(void **)((char *)tensor + offset);

@@ -75,6 +75,9 @@ def factory_kwargs(kwargs: dict[str, Any] | None) -> dict[str, Any]:
     """The device, dtype and memory_format among a layer's keyword arguments, as creation functions take them.
 
     They can also be given as one dictionary, `factory_kwargs={"device": ...}`.
+
+    >>> nn.factory_kwargs({"dtype": torch.float64})
+    {'dtype': torch.float64}
     """
     if kwargs is None:
         return {}

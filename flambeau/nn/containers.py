@@ -33,7 +33,13 @@ class Identity(Module):
 
 
 class Container(Module):
-    """The oldest way of holding modules by name; Module itself does it now."""
+    """The oldest way of holding modules by name; Module itself does it now.
+
+    >>> nn.Container(first=nn.ReLU())
+    Container(
+      (first): ReLU()
+    )
+    """
 
     def __init__(self, **kwargs: Any):
         super().__init__()

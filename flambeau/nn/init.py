@@ -288,6 +288,13 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any =
     return tensor
 
 
+def _shown(new: str) -> str:
+    """A line for the docstring of an old name."""
+    shape, further = {"dirac_": ("3, 3, 3", ""), "constant_": ("3, 3", ", 0.5"), "sparse_": ("3, 3", ", sparsity=0.5")}.get(
+        new, ("3, 3", ""))
+    return f">>> nn.init.{new[:-1]}(torch.empty({shape}){further}).shape\ntorch.Size([{shape}])"
+
+
 def _make_deprecate(function: Callable) -> Callable:
     """The old name of an initialiser, without the underscore."""
     new = function.__name__
@@ -298,7 +305,7 @@ def _make_deprecate(function: Callable) -> Callable:
         return function(*args, **kwargs)
 
     deprecated.__name__ = new[:-1]
-    deprecated.__doc__ = f"Old name of {new}."
+    deprecated.__doc__ = f"Old name of {new}.\n\n{_shown(new)}"
     return deprecated
 
 

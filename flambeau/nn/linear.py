@@ -63,7 +63,11 @@ class Linear(Module):
 
 
 class NonDynamicallyQuantizableLinear(Linear):
-    """A Linear that quantization leaves alone (the projections of attention)."""
+    """A Linear that quantization leaves alone (the projections of attention).
+
+    >>> nn.modules.linear.NonDynamicallyQuantizableLinear(2, 3)(torch.ones(1, 2)).shape
+    torch.Size([1, 3])
+    """
 
 
 class Bilinear(Module):

@@ -220,7 +220,11 @@ class CrossEntropyLoss(_WeightedLoss, function=F.cross_entropy):
 
 @dataclasses.dataclass(frozen=True)
 class LinearCrossEntropyOptions:
-    """How PyTorch cuts linear_cross_entropy into pieces. flambeau accepts the options; its result needs none."""
+    """How PyTorch cuts linear_cross_entropy into pieces. flambeau accepts the options; its result needs none.
+
+    >>> nn.LinearCrossEntropyOptions(batch_chunk_size=8).batch_chunk_size
+    8
+    """
 
     allow_retain_graph: bool = False
     batch_chunk_size: int | None = None
@@ -237,7 +241,12 @@ class LinearCrossEntropyOptions:
 
 
 class LinearCrossEntropyLoss(_WeightedLoss):
-    """cross_entropy of a linear layer of its own."""
+    """cross_entropy of a linear layer of its own.
+
+    >>> loss = nn.LinearCrossEntropyLoss(4, 10)
+    >>> loss(torch.ones(3, 4), torch.tensor([0, 1, 9])).shape
+    torch.Size([])
+    """
 
     __constants__ = ["num_classes", "out_features", "reduction", "ignore_index", "label_smoothing"]
 

@@ -152,7 +152,13 @@ class BatchNorm3d(_BatchNorm, input_dims=(5,)):
 
 
 class SyncBatchNorm(_BatchNorm):
-    """Batch normalization over the batches of all processes of a group; of the own batch where there is no group."""
+    """Batch normalization over the batches of all processes of a group; of the own batch where there is no group.
+
+    >>> nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(nn.BatchNorm1d(3)))
+    Sequential(
+      (0): SyncBatchNorm(3, eps=1e-05, momentum=0.1, affine=True, bias=True, track_running_stats=True)
+    )
+    """
 
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
                  track_running_stats: bool = True, process_group: Any = None, device: Any = None, dtype: Any = None, *,
@@ -171,6 +177,11 @@ class SyncBatchNorm(_BatchNorm):
     def forward(self, input: Tensor) -> Tensor:
         self._check_input_dim(input)
         self._check_non_zero_input_channels(input)
+        if self.training:
+            from .. import distributed as dist
+            if dist.is_initialized() and dist.get_world_size(self.process_group) > 1:
+                from .parallel.sync_batchnorm import normalize
+                return normalize(self, input)
         return F.batch_norm(input, *self._arguments())
 
     @classmethod

@@ -91,9 +91,17 @@ def is_lazy(tensor: Any) -> bool:
 
 
 class UninitializedParameter(UninitializedTensorMixin, Parameter):
-    """A parameter without a shape: `materialize(shape)` makes it a Parameter."""
+    """A parameter without a shape: `materialize(shape)` makes it a Parameter.
 
-    _plain = False
+    >>> layer = nn.LazyLinear(3)
+    >>> type(layer.weight).__name__
+    'UninitializedParameter'
+    >>> _ = layer(torch.ones(1, 5))
+    >>> layer.weight.shape
+    torch.Size([3, 5])
+    """
+
+    _without_overrides = False
     cls_to_become = Parameter
 
     def __new__(cls, requires_grad: bool = True, device: Any = None, dtype: Any = None):
@@ -104,9 +112,15 @@ class UninitializedParameter(UninitializedTensorMixin, Parameter):
 
 
 class UninitializedBuffer(UninitializedTensorMixin, Tensor):
-    """A buffer without a shape: `materialize(shape)` makes it a plain tensor."""
+    """A buffer without a shape: `materialize(shape)` makes it a plain tensor.
 
-    _plain = False
+    >>> buffer = nn.UninitializedBuffer()
+    >>> buffer.materialize((2, 3))
+    >>> buffer.shape
+    torch.Size([2, 3])
+    """
+
+    _without_overrides = False
     _is_buffer = True
     persistent = True
     cls_to_become = Tensor

@@ -36,6 +36,9 @@ class RNNBase(Module):
 
     Weights are named weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0 (and weight_hr_l0), then l1...; those of the
     direction from the end have the suffix _reverse.
+
+    >>> isinstance(nn.LSTM(2, 3), nn.RNNBase)
+    True
     """
 
     __constants__ = ["mode", "input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout",
@@ -326,7 +329,11 @@ class GRU(RNNBase):
 
 # ------------------------------------------------------------------------------------------------------------- cells
 class RNNCellBase(Module):
-    """The weights of a cell: weight_ih, weight_hh, bias_ih, bias_hh."""
+    """The weights of a cell: weight_ih, weight_hh, bias_ih, bias_hh.
+
+    >>> isinstance(nn.GRUCell(2, 3), nn.RNNCellBase)
+    True
+    """
 
     __constants__ = ["input_size", "hidden_size", "bias"]
 

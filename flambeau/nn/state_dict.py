@@ -9,7 +9,6 @@ from typing import Any
 
 from ..autograd.hooks import RemovableHandle
 from ..autograd.modes import no_grad
-from ..ops.core import overrides as _overrides
 from ..ops.rare import swap_tensors
 from ..tensors.tensor import Tensor
 from .hooks import add_hook
@@ -280,14 +279,3 @@ def _swap(tensor: Tensor, value: Tensor, assign: bool) -> None:
         else:
             new.requires_grad_(tensor.requires_grad)
     swap_tensors(tensor, new)
-
-
-def _module_load(self: Tensor, other: Tensor, assign: bool = False) -> Tensor:
-    """What takes this tensor's place when `other` is loaded into it; tensor subclasses may say otherwise."""
-    if _overrides.active and _overrides.has_torch_function((self, other)):
-        return _overrides.handle_torch_function(Tensor.module_load, (self, other), self, other, assign=assign)
-    return other.detach() if assign else self.copy_(other).detach()
-
-
-_module_load.__name__, _module_load.__qualname__ = "module_load", "Tensor.module_load"
-Tensor.module_load = _module_load

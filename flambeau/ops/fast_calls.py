@@ -7,15 +7,14 @@ from typing import Any
 
 from ..autograd.state import FOLLOWED, state
 from ..backends import registry
-from ..backends.cpu.pointwise.functions import chosen
 from ..backends.cpu.reduce import reductions as kernels
 from ..backends.cpu.reduce.extremes import extreme_one
 from ..backends.cpu.reduce.scans import running_sum
 from ..backends.cpu.reduce.statistics import spread_one
 from ..backends.cpu.table import KERNELS
-from ..tensors import return_types
+from ..tensors import dtypes, return_types
 from ..tensors.parameter import Parameter
-from ..tensors.tensor import Size, Tensor
+from ..tensors.tensor import Tensor
 from .core import generate
 from .core import overrides as _overrides
 from .core.generate_calls import fast_call, stands_for
@@ -44,83 +43,22 @@ def ordinary_floats(input: Any, mode: int) -> bool:
 
 # ------------------------------------------------------------------------------------------------------------ views
 _ALL = (slice(None),) * 64
-_SHAPES = (tuple, list, Size)
 
 
-class _Remembered(dict):
-    """What a function makes of its arguments, as a dict: geometry of few shapes, asked again and again. None is not kept.
-
-    (functools.lru_cache takes three times as long over an answer that it has.)
-    """
-
-    def __init__(self, function: Any):
-        self.function = function
-
-    def __missing__(self, key: tuple[Any, ...]) -> Any:
-        made = self.function(*key)
-        if made is not None:
-            if len(self) > 4096:
-                self.clear()
-            self[key] = made
-        return made
+def _dims(dims: Any, n: int) -> tuple[int, ...]:
+    """permute(1, 0) and permute((1, 0)): which dimensions, counted from the front."""
+    return tuple([d % n for d in (dims if dims[0].__class__ is int else dims[0])])
 
 
-def _unpacked(sizes: Any) -> Any:
-    """view(2, 3) and view((2, 3))."""
-    return tuple(sizes[0]) if len(sizes) == 1 and sizes[0].__class__ in _SHAPES else sizes
-
-
-def _filled(sizes: tuple[int, ...], shape: Any) -> bool:
-    """Whether sizes are what was asked for, with a number in the place of -1."""
-    return len(sizes) == len(shape) and all([n == m or (n.__class__ is int and n == -1) for m, n in zip(sizes, shape)])
-
-
-@_Remembered
-def _unsqueezed(shape: tuple[int, ...], dim: Any, kind: type) -> tuple[int, ...] | None:
-    if kind is not int or not -len(shape) - 1 <= dim <= len(shape) or 0 in shape or 1 in shape:
-        return None
-    at = dim % (len(shape) + 1)
-    return (*shape[:at], 1, *shape[at:])
-
-
-@_Remembered
-def _expanded(shape: tuple[int, ...], strides: tuple[int, ...], size: tuple[Any, ...]) -> tuple[int, ...] | None:
-    """The strides of an array that is repeated by strides of zero; leading ones have strides of their own in PyTorch."""
-    extra = len(size) - len(shape)
-    shape, strides = (1,) * extra + shape, (0,) * extra + strides
-    if extra < 0 or 1 in size[:extra] or not all([n.__class__ is int and n > 0 and m in (1, n) for m, n in zip(shape, size)]):
-        return None
-    return tuple([step if m == n else 0 for m, n, step in zip(shape, size, strides)])
-
-
-def _strided(x: Any, sizes: Any) -> Any:
-    """A view of what need not be contiguous; not with sizes of one, to which NumPy gives strides of its own."""
-    return None if 1 in x.shape or 1 in sizes else ndarray.reshape(x, sizes, copy=False)
-
-
-_simple = "x.flags.c_contiguous and 1 not in x.shape"  # so that NumPy's strides are PyTorch's
 fast_call(ordering.t, v._t, "self", when="n == 2", made="x.T")
 fast_call(ordering.transpose, v._transpose, "self dim0 dim1", made="x.swapaxes(dim0, dim1)", given="dim0 % n; dim1 % n",
           when="dim0.__class__ is int is dim1.__class__ and -n <= dim0 < n and -n <= dim1 < n")
-_sized = ["sizes = shape if len(shape) != 1 or shape[0].__class__ is int else unpacked(shape)",
-          f"made = None if not sizes else x.reshape(sizes) if {_simple} else OTHERWISE"]
-_shaped = dict(when="made is not None and (made.shape == sizes or filled(made.shape, sizes))", made="made", given="None",
-               unpacked=_unpacked, filled=_filled)
-fast_call(ordering.permute, v._permute, "self *dims", when="made is not None", made="made",
-          given="tuple([d % n for d in axes])",
-          prepare=["axes = dims if len(dims) > 1 else unpacked(dims)", "made = x.transpose(axes) if len(axes) == n else None"],
-          unpacked=_unpacked)
-fast_call(reshaping.view, v._view, "self *shape", toplevel=False, strided=_strided, **_shaped,
-          prepare=[line.replace("OTHERWISE", "strided(x, sizes)") for line in _sized])
-fast_call(reshaping.reshape, v._view, "self *shape", prepare=[line.replace("OTHERWISE", "None") for line in _sized], **_shaped)
-fast_call(reshaping.expand, v._expand, "self *size", when="made is not None", made="made", given="None", toplevel=False,
-          prepare=["sizes = size if len(size) > 1 else unpacked(size)", "strides = expanded[x.shape, x.strides, sizes]",
-                   "made = None if strides is None or not x.flags.c_contiguous else ndarray(sizes, x.dtype, x, 0, strides)",
-                   "if type(x) is not ndarray and made is not None:", "    made = made.view(type(x))"],
-          expanded=_expanded, unpacked=_unpacked)
-fast_call(reshaping.unsqueeze, v._unsqueeze, "self dim", prepare=["sizes = unsqueezed[x.shape, dim, dim.__class__]"],
-          when="sizes is not None and x.flags.c_contiguous", made="x.reshape(sizes)", given="dim % (x.ndim + 1)",
-          unsqueezed=_unsqueezed, any_size=True)
+fast_call(ordering.permute, v._permute, "self *dims", made="permuted(x, dims)", or_none=True, given="counted(dims, n)",
+          counted=_dims)
+fast_call(reshaping.view, v._view, "self *shape", made="reshaped(x, shape, False)", or_none=True, given="None", toplevel=False)
+fast_call(reshaping.reshape, v._view, "self *shape", made="reshaped(x, shape, True)", or_none=True, given="None")
+fast_call(reshaping.expand, v._expand, "self *size", made="expanded(x, size)", or_none=True, given="None", toplevel=False)
+fast_call(reshaping.unsqueeze, v._unsqueeze, "self dim", made="unsqueezed(x, dim)", or_none=True, given="dim % (n + 1)")
 fast_call(v.select, v._select, "self dim index", given="dim; index", every=_ALL,
           when="dim.__class__ is int is index.__class__ and -n <= dim < n and -x.shape[dim] <= index < x.shape[dim]",
           made=["dim, index = dim % n, index % x.shape[dim]", "x[(*every[:dim], index, ...)]"])
@@ -130,19 +68,18 @@ fast_call(v.narrow, v._slice, "self dim start length", given="dim; start; start 
           made=["dim %= n", "x[(*every[:dim], slice(start, start + length))]"])
 _flatten = fast_call(
     reshaping.flatten, v._view, "self start_dim=0 end_dim=-1", given="None",
-    when=f"n > 1 and -n <= start_dim < n and -n <= end_dim < n and start_dim % n < end_dim % n and {_simple}",
-    made="x.reshape((*x.shape[:start_dim % n], -1, *x.shape[end_dim % n + 1:]))")
-fast_call(_flatten, v._view, "self", given="None", when=f"n > 1 and {_simple}", made="x.reshape(-1)")
+    when="n > 1 and -n <= start_dim < n and -n <= end_dim < n and start_dim % n < end_dim % n and "
+         "(made := reshaped(x, (*x.shape[:start_dim % n], -1, *x.shape[end_dim % n + 1:]), True)) is not None", made="made")
+fast_call(_flatten, v._view, "self", given="None", made="reshaped(x, (-1,), True)", when="n > 1", or_none=True)
 _squeeze = fast_call(reshaping.squeeze, v._squeeze_all, "self", when="n", made="x.squeeze()", given="None")
 fast_call(_squeeze, v._squeeze_dim, "self dim", when="dim.__class__ is int and -n <= dim < n", given="(dim % n,)",
           made="x.squeeze(dim) if x.shape[dim] == 1 else x.view()")
 
 
-for _general, _size in ((splitting.split, "size"), (splitting.chunk, "-(-x.shape[dim] // size)")):  # parts of one size
-    fast_call(_general, v._split, "self size dim=0", given="size; dim", every=_ALL, gives=tuple,
-              when="size.__class__ is int is dim.__class__ and size > 0 and -n <= dim < n",
-              made=["dim %= n", f"size, before = {_size}, every[:dim]",
-                    "[x[(*before, slice(at, at + size))] for at in range(0, x.shape[dim], size)]"])
+fast_call(splitting.split, v._split, "self size dim=0", made="parted(x, size, dim, False)", or_none=True, given="size; dim % n",
+          gives=tuple)
+fast_call(splitting.chunk, v._split, "self chunks dim=0", made="parted(x, chunks, dim, True)", or_none=True, gives=tuple,
+          given="-(-x.shape[dim] // chunks); dim % n")
 
 
 # --------------------------------------------------------------------------------------------------- arithmetic
@@ -187,16 +124,21 @@ for _general, _row, _all, _least in ((reductions.max_, reductions._max_dim, redu
                      gives=return_types.min if _least else return_types.max)
     fast_call(_one, _all, "input", chars="fd", when="x.flags.c_contiguous and x.size < LARGE", made="kernel(x)",
               kernel=kernels.min_all if _least else kernels.max_all)
-for _general, _row in ((reductions.amax, reductions._amax), (reductions.amin, reductions._amin)):
-    fast_call(_general, _row, "input dim=None", when=_DIM, given="(dim % n,); False", made="array(kernel(x, (dim % n,)))",
-              kernel=_row.cpu, chars="fd", array=registry.cpu.asarray)
+for _general, _row, _least in ((reductions.amax, reductions._amax, False), (reductions.amin, reductions._amin, True)):
+    fast_call(_general, _row, "input dim=None", when=_DIM, given="(dim % n,); False", chars="fd", kernel=_row.cpu, least=_least,
+              made=["made = extreme(x, dim, least) if mode < 2 else None",
+                    "array(kernel(x, (dim % n,))) if made is None else made"], array=registry.cpu.asarray)
 fast_call(joining.flip, joining._flip, "input dim", chars="fd", when=_DIM, given="(dim % n,)", made="flipped(x, (dim % n,))",
           flipped=KERNELS["flip"])
 fast_call(vector_norms.norm, vector_norms.vector_norm_row, "input p=2", chars="fd", norm=kernels.small_norm,
           when="p == 2 and x.size < SMALL and x.flags.c_contiguous", made="norm(x)", given="2.0; None; False; None",
           SMALL=kernels.SMALL)
-fast_call(convert.clone, convert._clone, "input", chars="fd", when=f"x.size < LARGE and {_simple}", made="x.copy()",
-          given="None")
+_dense = "x.flags.c_contiguous and 1 not in x.shape"  # so that NumPy's strides are PyTorch's
+fast_call(convert.clone, convert._clone, "input", chars="fd", made="x.copy()",
+          when=f"x.size < LARGE and {_dense}", given="None")
+fast_call(convert.to, convert._to_copy, "self dtype", chars="fdlbhiB?", made="x.astype(dtype.native)", toplevel=False,
+          when="dtype.__class__ is Dtype and dtype.native.char in chars and dtype.native is not x.dtype and x.size < LARGE and "
+               f"{_dense}", given="dtype.native; 'preserve'", Dtype=dtypes.dtype)
 
 
 def _arg_extreme(general: Any, pick: Any) -> None:
@@ -274,45 +216,24 @@ _where_number = fast_call(
     where=KERNELS["where"])
 where = fast_call(
     _where_number, where_row, "condition input other", chars="?", tensors="input other", method=False, given="input; other",
-    when="mode < 2 and n and input.__class__ in OURS and other.__class__ in OURS and x.size < LARGE and "
-         "(a := input._array).dtype is (b := other._array).dtype and a.dtype.char in 'fd' and "
-         "a.shape == x.shape == b.shape and type(a) is type(b) is ndarray and a.flags.c_contiguous and b.flags.c_contiguous",
-    made="chosen(x, a, b)", chosen=chosen, OURS=_OURS)
+    when="mode < 2 and input.__class__ in OURS and other.__class__ in OURS and "
+         "(made := selected(x, input._array, other._array)) is not None", made="made", OURS=_OURS)
 
 
 # ------------------------------------------------------------------------------------------------------- joining
-_concatenate = KERNELS["concatenate"]
+def _alike(tensors: Any) -> bool:
+    """Whether a follower takes these: contiguous floats of one shape and dtype."""
+    if tensors.__class__ not in (list, tuple) or not all([ordinary_floats(t, state.mode) for t in tensors]):
+        return False
+    xs = [t._array for t in tensors]
+    return bool(xs) and all([a.shape == xs[0].shape and a.dtype is xs[0].dtype and a.flags.c_contiguous for a in xs])
 
 
-def _alike(xs: list[Any]) -> bool:
-    """Whether contiguous arrays have one shape and one dtype."""
-    x = xs[0]
-    return all([a.shape == x.shape and a.dtype is x.dtype and a.flags.c_contiguous for a in xs])
-
-
-@_Remembered
-def _first_moved(n: int, dim: int) -> tuple[int, ...] | None:
-    """The order of n dimensions in which the first comes to stand at another place."""
-    return (*range(1, dim % n + 1), 0, *range(dim % n + 1, n)) if -n <= dim < n else None
-
-
-def _stacked(xs: list[Any], dim: int) -> Any:
-    made = registry.cpu.asarray(xs)  # raises where shapes differ
-    if dim:
-        order = _first_moved[made.ndim, dim]
-        return None if order is None else made.transpose(order).copy()
-    return made
-
-
-for _general, _row, _join, _options in ((joining.cat, joining._cat, _concatenate, "; 'contiguous'"),
-                                        (joining.stack, joining._stack, _stacked, "")):
-    _made = fast_call(
-        _general, _row, "tensors dim=0", chars="fd", method=False, aliases=("concat",) if _options else (),
-        join=_join, alike=_alike,
-        prepare=["made = join(xs, dim) if mode < 2 and x.size * len(xs) < LARGE and dim.__class__ is int else None"],
-        when="n and (made.dtype is x.dtype and made.flags.c_contiguous if made is not None else mode > 1 and alike(xs) and "
-             f"dim.__class__ is int and -{'n' if _options else 'n - 1'} <= dim < {'n' if _options else 'n + 1'})",
-        given=f"dim % {'n' if _options else '(n + 1)'}; x.dtype{_options}", made="made")
+for _general, _row, _fresh, _n, _layout in ((joining.cat, joining._cat, False, "n", "; 'contiguous'"),
+                                            (joining.stack, joining._stack, True, "(n + 1)", "")):
+    _made = fast_call(_general, _row, "tensors dim=0", method=False, aliases=() if _fresh else ("concat",), alike=_alike,
+                      made=f"joined(tensors, dim, {_fresh})", or_none=True, given=f"dim % {_n}; x.dtype{_layout}",
+                      when=f"mode < 2 or (n and dim.__class__ is int and -{_n} <= dim < {_n})")
     setattr(joining, _general.__name__, _made)
 
 __all__ = ["clamp", "cumsum", "log_softmax", "mean", "softmax", "where"]

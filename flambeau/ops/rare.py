@@ -10,6 +10,7 @@ from ..backends.cpu.arrays import is_dense
 from ..creation.factories import tensor
 from ..tensors.dtypes import dtype, int32, int64
 from ..tensors.tensor import Tensor
+from .core import overrides
 from .core.row import FUNCTIONS, check_writable, public
 from .pointwise.activations import gelu_
 from .reduce.vector_norms import norm_except_dim
@@ -36,32 +37,53 @@ for _name, _now in _REMOVED.items():
 
 @public(toplevel=False, out=False)
 def dim_order(self: Tensor, *, ambiguity_check: Any = False) -> tuple[int, ...]:
-    """The dimensions from the slowest to the fastest in memory."""
+    """The dimensions from the slowest to the fastest in memory.
+
+    >>> torch.ones(2, 3, 4).transpose(0, 1).dim_order()
+    (1, 0, 2)
+    """
     stride = self.stride()
     return tuple(sorted(range(self.ndim), key=lambda d: (-stride[d], d)))
 
 
 @public(toplevel=False, out=False)
 def const_data_ptr(self: Tensor) -> int:
-    """data_ptr: where the elements are."""
+    """data_ptr: where the elements are.
+
+    >>> x = torch.ones(2)
+    >>> x.const_data_ptr() == x.data_ptr()
+    True
+    """
     return self.data_ptr()
 
 
 @public(out=False)
 def is_distributed(input: Tensor) -> bool:
-    """False: no tensor is spread over processes here."""
+    """False: no tensor is spread over processes here.
+
+    >>> torch.is_distributed(torch.ones(2))
+    False
+    """
     return False
 
 
 @public(method=False, out=False)
 def get_device(input: Tensor) -> int:
-    """The number of the tensor's device; -1 for the CPU."""
+    """The number of the tensor's device; -1 for the CPU.
+
+    >>> torch.get_device(torch.ones(2))
+    -1
+    """
     return input.get_device()
 
 
 @public(toplevel=False, out=False)
 def resize_as(self: Tensor, the_template: Tensor) -> Tensor:
-    """The elements in another tensor's shape (deprecated in PyTorch)."""
+    """The elements in another tensor's shape (deprecated in PyTorch).
+
+    >>> torch.ones(4).resize_as(torch.zeros(2, 2)).shape
+    torch.Size([2, 2])
+    """
     warnings.warn("non-inplace resize_as is deprecated", UserWarning, stacklevel=3)
     return self.reshape(the_template.shape)
 
@@ -247,7 +269,12 @@ _rename(FUNCTIONS["heaviside"], "other", "values")
 
 
 def _grad_dtype(self: Tensor) -> Any:
-    """The dtype that this leaf's gradient has: the tensor's own unless it was set; None lets any dtype stand."""
+    """The dtype that this leaf's gradient has: the tensor's own unless it was set; None lets any dtype stand.
+
+    >>> x = torch.ones(2, requires_grad=True)
+    >>> x.grad_dtype
+    torch.float32
+    """
     if not self.is_leaf:
         raise RuntimeError("grad_dtype can only be accessed on leaf tensors.")
     return self._grad_dtype if self._has_grad_dtype else self.dtype
@@ -266,7 +293,11 @@ def _set_grad_dtype(self: Tensor, value: Any) -> None:
 
 
 def _volatile(self: Tensor) -> bool:
-    """False (removed from PyTorch)."""
+    """False (removed from PyTorch).
+
+    >>> torch.ones(2).volatile
+    False
+    """
     warnings.warn("volatile was removed (Variable.volatile is always False)", UserWarning, stacklevel=2)
     return False
 
@@ -279,8 +310,14 @@ Tensor._dimI = Tensor._dimV = lambda self: 0
 
 
 def module_load(self: Tensor, other: Tensor, assign: bool = False) -> Tensor:
-    """What load_state_dict puts in this parameter's place when it swaps tensors."""
-    return other.detach() if assign else self.detach().copy_(other.detach())
+    """What takes this tensor's place when load_state_dict swaps tensors; subclasses may say otherwise.
+
+    >>> torch.zeros(2).module_load(torch.ones(2))
+    tensor([1., 1.])
+    """
+    if overrides.active and overrides.has_torch_function((self, other)):
+        return overrides.handle_torch_function(Tensor.module_load, (self, other), self, other, assign=assign)
+    return other.detach() if assign else self.copy_(other).detach()
 
 
 def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
@@ -289,6 +326,7 @@ def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
 
 
 Tensor.module_load = module_load
+module_load.__qualname__ = "Tensor.module_load"
 FUNCTIONS["_weight_norm"] = _weight_norm
 
 

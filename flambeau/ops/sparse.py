@@ -22,23 +22,66 @@ def sparse_coo_tensor(*args: Any, **kwargs: Any) -> Tensor:
 
 def _to_sparse(self: Tensor, sparse_dim: int | None = None, *, layout: Any = None, blocksize: Any = None,
                dense_dim: Any = None) -> Tensor:
-    """The tensor in coordinate form."""
+    """The tensor in coordinate form, or in another sparse layout."""
     from ..sparse import to_sparse
-    return to_sparse(self, sparse_dim, layout=layout, blocksize=blocksize)
+    return to_sparse(self, sparse_dim, layout=layout, blocksize=blocksize, dense_dim=dense_dim)
 
 
 public(_to_sparse, name="to_sparse", toplevel=False, out=False, aliases=("to_sparse_coo",))
 
 
+def _compressing(name: str) -> None:
+    """Tensor.to_sparse_<name> and flambeau.sparse_<name>_tensor."""
+    if name.startswith("b"):
+        def convert(self: Tensor, blocksize: Any, dense_dim: int | None = None) -> Tensor:
+            from ..sparse import to_compressed
+            return to_compressed(self, name, blocksize, dense_dim)
+    else:
+        def convert(self: Tensor, dense_dim: int | None = None) -> Tensor:
+            from ..sparse import to_compressed
+            return to_compressed(self, name, None, dense_dim)
+
+    def construct(*args: Any, **kwargs: Any) -> Tensor:
+        from ..sparse import CONSTRUCTORS
+        return CONSTRUCTORS[name](*args, **kwargs)
+
+    convert.__doc__ = f"The tensor in the layout sparse_{name}."
+    construct.__doc__ = f"sparse_{name}_tensor(compressed indices, plain indices, values, size=None): of layout sparse_{name}."
+    public(convert, name=f"to_sparse_{name}", toplevel=False, out=False)
+    public(construct, name=f"sparse_{name}_tensor", method=False, out=False)
+
+
+for _name in ("csr", "csc", "bsr", "bsc"):
+    _compressing(_name)
+
+
+@public(method=False, out=False)
+def sparse_compressed_tensor(*args: Any, **kwargs: Any) -> Tensor:
+    """sparse_compressed_tensor(compressed_indices, plain_indices, values, size=None, *, layout): of a compressed layout."""
+    from ..sparse import sparse_compressed_tensor as made
+    return made(*args, **kwargs)
+
+
 @public(toplevel=False, out=False)
 def sparse_mask(self: Tensor, mask: Tensor) -> Tensor:
-    """The elements at the places that a sparse tensor has, as a sparse tensor."""
+    """The elements at the places that a sparse tensor has, as a sparse tensor.
+
+    >>> torch.tensor([[1.0, 2.0], [3.0, 4.0]]).sparse_mask(torch.eye(2).to_sparse().coalesce()).to_dense()
+    tensor([[1., 0.],
+            [0., 4.]])
+    """
     raise RuntimeError(f"sparse_mask: expected mask to be sparse, got one of layout {mask.layout}")
 
 
 @public(method=False, out=False, aliases=("dsmm",))
 def spmm(input: Tensor, mat2: Tensor) -> Tensor:
-    """The product of a sparse and a dense matrix."""
+    """The product of a sparse and a dense matrix.
+
+    >>> sparse = torch.tensor([[0.0, 2.0], [0.0, 0.0]]).to_sparse()
+    >>> torch.dsmm(sparse, torch.ones(2, 2))
+    tensor([[2., 2.],
+            [0., 0.]])
+    """
     if not input.is_sparse and not mat2.is_sparse:
         return FUNCTIONS["mm"](input, mat2)
     from ..sparse import mm

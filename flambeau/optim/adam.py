@@ -78,7 +78,6 @@ class Adam(Optimizer):
 
     def _one(self, group, p, grad, state, beta1, beta2) -> None:
         lr, decay = number(group["lr"]), group["weight_decay"]
-        step = step_number(state["step"])
         grad = -grad if group["maximize"] else grad
         if decay:
             if group["decoupled_weight_decay"]:
@@ -88,6 +87,7 @@ class Adam(Optimizer):
         average, squares = state["exp_avg"], state["exp_avg_sq"]
         average.lerp_(grad, 1 - beta1)
         squares.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
+        step = step_number(state["step"])
         correction1, correction2 = 1 - beta1 ** step, 1 - beta2 ** step
         if group["amsgrad"]:
             largest = state["max_exp_avg_sq"]

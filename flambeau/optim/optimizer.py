@@ -64,6 +64,7 @@ class Optimizer:
     0.1
     """
 
+    _opt_called = False  # whether `step` was called, for schedulers, which warn where they are stepped first
     _counts: tuple[str, ...] = ()  # what is a zero-dim tensor in the state of each parameter
 
     def __init__(self, params: Iterable[Any], defaults: dict[str, Any]):
@@ -329,6 +330,7 @@ def _register(hooks: Any, hook: Callable, prepend: bool) -> RemovableHandle:
 def _with_hooks(step: Callable) -> Callable:
     @functools.wraps(step)
     def hooked(self, *args, **kwargs):
+        self._opt_called = True
         if _global_pre_hooks or self._optimizer_step_pre_hooks:
             for hook in chain(_global_pre_hooks.values(), list(self._optimizer_step_pre_hooks.values())):
                 replaced = hook(self, args, kwargs)

@@ -13,7 +13,12 @@ from .archive import ArchiveReader
 
 
 class PyTorchFileReader:
-    """A checkpoint that stays open: a path, or an open binary file."""
+    """A checkpoint that stays open: a path, or an open binary file.
+
+    >>> torch.save({"a": torch.ones(2)}, "two.pt")
+    >>> "data/0" in torch.PyTorchFileReader("two.pt").get_all_records()
+    True
+    """
 
     def __init__(self, file: Any):
         self._archive = ArchiveReader(open(file, "rb") if isinstance(file, (str, os.PathLike)) else file)

@@ -10,7 +10,13 @@ _KINDS = tuple("""cpu cuda ipu xpu mkldnn opengl opencl ideep hip ve fpga maia x
 
 
 class device:
-    """A device type and, for accelerators, an index: `device("cpu")`, `device("cuda:0")`, `device("cuda", 1)`."""
+    """A device type and, for accelerators, an index: `device("cpu")`, `device("cuda:0")`, `device("cuda", 1)`.
+
+    >>> torch.device("cuda", 1)
+    device(type='cuda', index=1)
+    >>> torch.zeros(2, device="meta").device.type
+    'meta'
+    """
 
     __slots__ = ("index", "type")
 

@@ -16,7 +16,13 @@ _BOOL, _INT, _FLOAT, _COMPLEX = range(4)
 
 
 class dtype:
-    """The type of a tensor's elements, such as `flambeau.float32`."""
+    """The type of a tensor's elements, such as `flambeau.float32`.
+
+    >>> torch.ones(2).dtype
+    torch.float32
+    >>> torch.float16.itemsize, torch.float16.is_floating_point
+    (2, True)
+    """
 
     __slots__ = ("c_word", "category", "is_complex", "is_floating_point", "is_signed", "itemsize", "name", "native", "rank",
                  "word")
@@ -209,7 +215,11 @@ def _check_type(name: str, value: Any) -> None:
 
 
 class iinfo(_Info):
-    """Limits of an integer type."""
+    """Limits of an integer type.
+
+    >>> torch.iinfo(torch.int8).min, torch.iinfo(torch.int8).max
+    (-128, 127)
+    """
 
     def __init__(self, type: dtype):
         _check_type("iinfo", type)
@@ -226,7 +236,13 @@ class iinfo(_Info):
 
 
 class finfo(_Info):
-    """Limits of a floating type."""
+    """Limits of a floating type.
+
+    >>> torch.finfo(torch.float32).eps
+    1.1920928955078125e-07
+    >>> torch.finfo(torch.bfloat16).bits
+    16
+    """
 
     def __init__(self, type: dtype | None = None):
         type = _default[0] if type is None else type

@@ -17,10 +17,22 @@ class _Named:
 
 
 class layout(_Named):
+    """How a tensor keeps its elements: `torch.strided` (all of them), or one of the sparse ones.
+
+    >>> torch.ones(2).layout, torch.eye(2).to_sparse().layout
+    (torch.strided, torch.sparse_coo)
+    """
+
     __slots__ = ()
 
 
 class memory_format(_Named):
+    """In which order a tensor's elements lie in memory: `torch.contiguous_format`, `torch.channels_last` and so on.
+
+    >>> torch.ones(1, 2, 3, 3).contiguous(memory_format=torch.channels_last).stride()
+    (18, 1, 6, 2)
+    """
+
     __slots__ = ()
 
 

@@ -169,7 +169,11 @@ Tensor.__dlpack_device__ = _dlpack_device
 
 
 def _to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
-    """The array API's word for `to`: the tensor itself where it already is on that device."""
+    """The array API's word for `to`: the tensor itself where it already is on that device.
+
+    >>> torch.ones(2).to_device("cpu").device
+    device(type='cpu')
+    """
     if stream is not None:
         raise ValueError(f"stream must be None on {self.device.type}, not {stream!r}")
     return self.to(to_device(device))
@@ -179,7 +183,11 @@ Tensor.to_device = _to_device
 
 
 def to_dlpack(tensor: Tensor) -> Any:
-    """A capsule over the tensor's memory."""
+    """A capsule over the tensor's memory.
+
+    >>> torch.from_dlpack(torch.to_dlpack(torch.arange(3)))
+    tensor([0, 1, 2])
+    """
     return tensor.__dlpack__()
 
 
@@ -237,7 +245,7 @@ def asarray(obj: Any, dtype: Any, device: Any, copy: Any, requires_grad: Any) ->
     elif _cpu.is_scalar(obj):
         from_native(obj.dtype)
         made = wrap(registry.cpu.asarray(obj).copy())
-    elif hasattr(obj, "__dlpack__"):
+    elif hasattr(obj, "__dlpack__") or type(obj).__name__ == "PyCapsule":
         made = from_dlpack(obj)
     elif hasattr(obj, "untyped"):  # a storage
         made = wrap(obj._elements())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..autograd.state import BATCHED, FOLLOW, grad_enabled, looked_at, state
+from ..autograd.state import BATCHED, DISPATCH, FOLLOW, grad_enabled, looked_at, state
 from ..backends import registry
 from ..backends.batched.arrays import BatchedArray
 from ..backends.cpu import creation as _cpu
@@ -33,6 +33,8 @@ def _item(self: Tensor) -> Any:
         raise RuntimeError(f"a Tensor with {array.size} elements cannot be converted to Scalar")
     if state.mode & FOLLOW:
         looked_at(array, "a tensor's value was read")
+    if _overrides.active and (state.mode & DISPATCH or self._dispatches) and not state.dispatch_off:
+        return _overrides.dispatch(Tensor.item, (self,), {})[1]
     value = array.item()  # an array without memory refuses by itself
     return value if value.__class__ in _NUMBERS else float(value)
 
@@ -100,6 +102,10 @@ def _contains(self, element: Any) -> bool:
     raise RuntimeError(f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(element)}.")
 
 
+def _delitem(self, index: Any) -> None:
+    raise TypeError("Tensor does not support deleting items")
+
+
 def _reversed(self) -> Tensor:
     return self if self._array.ndim == 0 else self.flip(0)
 
@@ -110,6 +116,7 @@ Tensor.__float__ = _float
 Tensor.__complex__ = _complex
 Tensor.__index__ = _index
 Tensor.__contains__ = _contains
+Tensor.__delitem__ = _delitem
 Tensor.__reversed__ = _reversed
 Tensor.__nonzero__ = _bool
 
@@ -195,13 +202,21 @@ def apply_(self, callable) -> Tensor:
 
 @public(toplevel=False, out=False)
 def map_(self, tensor, callable) -> Tensor:
-    """Replaces each element by callable(element, the other tensor's element)."""
+    """Replaces each element by callable(element, the other tensor's element).
+
+    >>> torch.ones(2).map_(torch.tensor([1.0, 2.0]), lambda a, b: a + b)
+    tensor([2., 3.])
+    """
     return _applied(self, "map_", (tensor,), callable)
 
 
 @public(toplevel=False, out=False)
 def map2_(self, x, y, callable) -> Tensor:
-    """Replaces each element by callable(element, x's element, y's element)."""
+    """Replaces each element by callable(element, x's element, y's element).
+
+    >>> torch.ones(2).map2_(torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0]), lambda a, b, c: a + b * c)
+    tensor([4., 9.])
+    """
     return _applied(self, "map2_", (x, y), callable)
 
 

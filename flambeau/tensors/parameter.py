@@ -21,16 +21,23 @@ class _ParameterType(type(Tensor)):
 
 
 class Parameter(Tensor, metaclass=_ParameterType):
-    """A tensor that a Module counts among its parameters; it requires grad unless told otherwise."""
+    """A tensor that a Module counts among its parameters; it requires grad unless told otherwise.
+
+    >>> nn.Parameter(torch.ones(2))
+    Parameter containing:
+    tensor([1., 1.], requires_grad=True)
+    >>> [name for name, _ in nn.Linear(2, 3).named_parameters()]
+    ['weight', 'bias']
+    """
 
     __module__ = "flambeau.nn.parameter"  # where users find it
-    _plain = True
+    _without_overrides = True
 
     def __new__(cls, data: Any = None, requires_grad: bool = True):
         if data is None:
             data = wrap(registry.cpu.empty((0,), get_default_dtype().native))
         kind = type(data)
-        if kind is not Tensor and kind is not Parameter and not getattr(kind, "_plain", False):
+        if kind is not Tensor and kind is not Parameter and not getattr(kind, "_without_overrides", False):
             made = data.detach().requires_grad_(requires_grad)
             if type(made) is not kind:
                 raise RuntimeError(f"Creating a Parameter from an instance of type {kind.__name__} requires that "
@@ -103,15 +110,23 @@ class _BufferType(_ParameterType):
 
 
 class Buffer(Tensor, metaclass=_BufferType):
-    """A tensor that a Module registers as a buffer when it is assigned (`Buffer(x, persistent=False)`: not saved)."""
+    """A tensor that a Module registers as a buffer when it is assigned (`Buffer(x, persistent=False)`: not saved).
+
+    >>> class Scale(nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.factor = nn.Buffer(torch.tensor(2.0))
+    >>> Scale().state_dict()["factor"]
+    tensor(2.)
+    """
 
     __module__ = "flambeau.nn.parameter"  # where users find it
-    _plain = True
+    _without_overrides = True
 
     def __new__(cls, data: Any = None, *, persistent: bool = True):
         if data is None:
             data = wrap(registry.cpu.empty((0,), get_default_dtype().native))
-        made = data.detach() if not data._plain else wrap(data._array)
+        made = data.detach() if not data._without_overrides else wrap(data._array)
         if data.requires_grad:
             made.requires_grad_(True)
         made.persistent = persistent

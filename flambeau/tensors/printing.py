@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from ..autograd.state import state
 from ..backends.batched.arrays import BatchedArray, levels_of
 from .dtypes import get_default_dtype
 from .parameter import Parameter
@@ -56,7 +57,11 @@ def set_printoptions(precision: int | None = None, threshold: float | None = Non
 
 
 def get_printoptions() -> dict[str, Any]:
-    """The options in force, as a dict that ``set_printoptions`` accepts."""
+    """The options in force, as a dict that ``set_printoptions`` accepts.
+
+    >>> torch.get_printoptions()["precision"]
+    4
+    """
     return dataclasses.asdict(PRINT_OPTS)
 
 
@@ -216,14 +221,26 @@ def _tangent_suffix(t):
     return [] if tangent is None else [f"tangent={tensor_repr(tangent)}"]
 
 
+def _inside_transforms(array: Any, tracked: list[int]) -> str:
+    """A tensor that belongs to transformations under way (torch.func), the innermost of which is shown outermost."""
+    levels = levels_of(array)
+    if not tracked and not levels:
+        return tensor_repr(wrap(array))
+    if levels and (not tracked or levels[0].position > tracked[-1]):
+        inside = _inside_transforms(array.examples, tracked).replace("\n", "\n    ")
+        return f"BatchedTensor(lvl={levels[0].position}, bdim=0, value=\n    {inside}\n)"
+    inside = _inside_transforms(array, tracked[:-1]).replace("\n", "\n    ")
+    return f"GradTrackingTensor(lvl={tracked[-1]}, value=\n    {inside}\n)"
+
+
 def tensor_repr(t: Tensor, *, tensor_contents: str | None = None) -> str:
     """The text of ``repr(t)``; ``tensor_contents`` replaces the elements.
 
     For a Parameter this is the text without its ``Parameter containing:`` line; see ``parameter_repr``.
     """
-    if type(t._array) is BatchedArray:
-        inside = repr(wrap(t._array.examples)).replace("\n", "\n    ")
-        return f"BatchedTensor(lvl={len(levels_of(t._array))}, bdim=0, value=\n    {inside}\n)"
+    tracked = [made.position for made in state.transforms] if state.transforms and t.requires_grad else []
+    if tracked or type(t._array) is BatchedArray:
+        return _inside_transforms(t._array, tracked)
     opts = PRINT_OPTS
     as_tensor = type(t) in (Tensor, Parameter)
     opening = "tensor(" if as_tensor else type(t).__name__ + "("

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+MOST_DIMS = 64  # of a NumPy array
+
 
 def wrap_dim(dim: int, ndim: int) -> int:
     """A dimension number in 0..ndim-1; zero-dim tensors count as one-dimensional here."""
@@ -26,10 +28,16 @@ def wrap_dims(dims: Any, ndim: int) -> tuple[int, ...]:
     return out
 
 
+def check_dims(count: int) -> None:
+    if count > MOST_DIMS:
+        raise RuntimeError(f"only tensors with up to {MOST_DIMS} dims are supported, got {count}")
+
+
 def shape_of(args: tuple[Any, ...]) -> tuple[int, ...]:
     """A shape given as f(2, 3), f((2, 3)) or f([2, 3])."""
     if len(args) == 1 and not isinstance(args[0], int) and hasattr(args[0], "__iter__") and getattr(args[0], "ndim", 1):
         args = tuple(args[0])
+    check_dims(len(args))
     return tuple([a if a.__class__ is int else as_int(a) for a in args])
 
 

@@ -44,15 +44,24 @@ class _Memory:
         return object.__sizeof__(self) + self.nbytes()
 
 
+_IN_USE: weakref.WeakValueDictionary[int, UntypedStorage] = weakref.WeakValueDictionary()  # by the id of the memory's owner
+_ATTRIBUTES: dict[int, dict[str, Any]] = {}  # what users hung on storages that nobody holds now, while the memory lives
+
+
 class UntypedStorage(_Memory):
-    """Plain bytes. Two storages over the same memory are equal in `data_ptr()`; writes through one are seen in all."""
+    """Plain bytes. All tensors over one memory have one storage: it is the same object for as long as somebody holds it, and
+    its attributes are there for as long as the memory.
+
+    >>> torch.zeros(3).untyped_storage().nbytes()
+    12
+    """
 
     __module__ = "flambeau.storage"  # where users find it
 
-    __slots__ = ("__weakref__", "_file", "_raw", "_tensor")  # _file: only where a file is mapped
+    __slots__ = ("__dict__", "__weakref__", "_file", "_owner", "_raw", "_tensors")  # _file: only where a file is mapped
 
     def __init__(self, *args: Any, device: Any = None):
-        self._tensor = None
+        self._tensors, self._owner = [], None
         home = registry.cpu if device is None else registry.backend_for(to_device(device))
         byte = _dtypes.uint8.native
         if not args:
@@ -64,17 +73,28 @@ class UntypedStorage(_Memory):
 
     @classmethod
     def _of(cls, tensor: Tensor) -> UntypedStorage:
-        made = object.__new__(cls)
         looked_at(tensor._array, "a tensor's storage was asked for", writing=True)
         array = tensor._array
-        made._bytes = registry.backend_of(array).storage_bytes(array)
-        made._tensor = weakref.ref(tensor)
+        owner, _ = whole_storage(array)
+        made = _IN_USE.get(id(owner))
+        if made is None or type(made) is not cls:
+            made = cls._over(registry.backend_of(array).storage_bytes(array))
+            made._owner = owner
+            made.__dict__.update(_ATTRIBUTES.pop(id(owner), {}))
+            _IN_USE[id(owner)] = made
+        made._tensors = [t for t in made._tensors if t() is not None and t() is not tensor] + [weakref.ref(tensor)]
         return made
+
+    def __del__(self):
+        owner = getattr(self, "_owner", None)
+        if owner is not None and self.__dict__:
+            _ATTRIBUTES[id(owner)] = self.__dict__
+            weakref.finalize(owner, _ATTRIBUTES.pop, id(owner), None).atexit = False
 
     @classmethod
     def _over(cls, raw: Any) -> UntypedStorage:
         made = object.__new__(cls)
-        made._bytes, made._tensor = raw, None
+        made._bytes, made._tensors, made._owner = raw, [], None
         return made
 
     @classmethod
@@ -171,8 +191,13 @@ class UntypedStorage(_Memory):
         return self
 
     # -------------------------------------------------------------------------------------------------- elements
+    def _values(self) -> Any:
+        if self.device.type == "meta":
+            raise NotImplementedError("Not available for 'meta' device type")
+        return self._bytes
+
     def tolist(self) -> list[int]:
-        return self._bytes.tolist()
+        return self._values().tolist()
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
@@ -182,23 +207,27 @@ class UntypedStorage(_Memory):
             from ..backends.cpu.data.checkpoint import part
             return UntypedStorage._over(part(self._bytes, start, stop))
         _check_index(index, self.nbytes())
-        return self._bytes[index].item()
+        return self._values()[index].item()
 
     def __setitem__(self, index: Any, value: Any) -> None:
         if not isinstance(index, slice):
             _check_index(index, self.nbytes())
-        self._bytes[index] = value
+        self._values()[index] = value
 
     # --------------------------------------------------------------------------------------------------- changes
     def resize_(self, size: int) -> UntypedStorage:
-        """Grows or shrinks the memory; the tensor that this storage was asked of follows."""
-        old, tensor = self._bytes, None if self._tensor is None else self._tensor()
+        """Grows or shrinks the memory; the tensors that this storage was asked of follow."""
+        old = self._bytes
         home = registry.backend_of(old)
         fresh = home.empty((size,), _dtypes.uint8.native)
         count = min(size, old.nbytes)
         fresh[:count] = old[:count]
         self._bytes = fresh
-        if tensor is not None:
+        if self._owner is not None:
+            _IN_USE.pop(id(self._owner), None)
+            self._owner = whole_storage(fresh)[0]
+            _IN_USE[id(self._owner)] = self
+        for tensor in [t() for t in self._tensors if t() is not None]:
             shape, stride, offset = tensor._array.shape, tensor.stride(), tensor.storage_offset()
             needed = offset + 1 + sum((n - 1) * s for n, s in zip(shape, stride)) if all(shape) else 0
             if needed * tensor.itemsize <= size:
@@ -250,7 +279,7 @@ class UntypedStorage(_Memory):
         return hash((self.data_ptr(), self.nbytes()))
 
     def __repr__(self) -> str:
-        body = "\n".join(f" {v}" for v in self.tolist())
+        body = "..." if self.device.type == "meta" else "\n".join(f" {v}" for v in self.tolist())
         return f"{body}\n[torch.storage.UntypedStorage(device={self.device}) of size {self.nbytes()}]"
 
 
@@ -286,7 +315,11 @@ def _check_wrapped(start: str, args: tuple[Any, ...], storage: Any, dtype: Any, 
 
 
 class TypedStorage(_Memory):
-    """A storage read as elements of one dtype."""
+    """A storage read as elements of one dtype.
+
+    >>> torch.tensor([1, 2, 3]).storage().tolist()
+    [1, 2, 3]
+    """
 
     __module__ = "flambeau.storage"  # where users find it
 
@@ -328,8 +361,16 @@ class TypedStorage(_Memory):
         """A copy of the elements in a buffer of bytes, which are in "native", "little" or "big" order."""
         dtype = getattr(cls, "dtype", None) or dtype or _dtypes.get_default_dtype()
         if byte_order not in ("native", "little", "big"):
-            raise ValueError(f"invalid byte_order '{byte_order}' (expected 'native', 'little' or 'big')")
-        raw = bytes(memoryview(buffer))[offset:]
+            raise ValueError(f"invalid byte_order '{byte_order}' (expected 'big', 'little', or 'native')")
+        raw = bytes(memoryview(buffer))
+        if offset < 0 or offset > len(raw):
+            raise ValueError(f"offset must be non-negative and no greater than buffer length ({len(raw)}), but got {offset}")
+        raw = raw[offset:]
+        if count < 0 and len(raw) % dtype.itemsize:
+            raise ValueError(f"buffer size ({len(raw)}) must be a multiple of element size ({dtype.itemsize})")
+        if count > 0 and count * dtype.itemsize > len(raw):
+            raise ValueError(f"buffer has only {len(raw)} bytes after offset {offset}, but specified a size "
+                             f"of {count}")
         raw = raw[:(len(raw) // dtype.itemsize if count < 0 else count) * dtype.itemsize]
         if dtype is _dtypes.bool_:
             raw = bytes(map(bool, raw))
@@ -486,7 +527,12 @@ def _rebuild_typed(storage: UntypedStorage, dtype: Any) -> TypedStorage:
 
 def from_file(filename: str, shared: bool | None = None, size: int = 0, *, dtype: Any = None, layout: Any = None,
               device: Any = None, pin_memory: bool = False) -> Tensor:
-    """A tensor of the first elements of a file. shared: writes go to the file, which is made or lengthened if need be."""
+    """A tensor of the first elements of a file. shared: writes go to the file, which is made or lengthened if need be.
+
+    >>> written = torch.from_file("numbers.bin", shared=True, size=3, dtype=torch.int32).fill_(7)
+    >>> torch.from_file("numbers.bin", size=3, dtype=torch.int32)
+    tensor([7, 7, 7], dtype=torch.int32)
+    """
     if pin_memory:
         raise RuntimeError("tensors constructed from a file cannot be pinned")
     dtype = dtype or _dtypes.get_default_dtype()
@@ -515,7 +561,8 @@ def _legacy_class(name: str, dtype: Any) -> type:
                 raise RuntimeError(f"{name}(): '{option}' cannot be specified for a storage of one dtype and device")
         TypedStorage.__init__(self, *args, wrap_storage=wrap_storage, dtype=own)
 
-    members = {"__init__": __init__, "dtype": dtype, "_dtype": dtype, "__module__": TypedStorage.__module__}
+    doc = f"A typed storage of {str(dtype).removeprefix('torch.')}.\n\n>>> torch.{name}(3).size()\n3"
+    members = {"__init__": __init__, "dtype": dtype, "_dtype": dtype, "__module__": TypedStorage.__module__, "__doc__": doc}
     return type(name, (TypedStorage,), members)
 
 

@@ -24,7 +24,15 @@ ndarray = registry.CPU_ARRAY
 
 
 class Size(tuple):
-    """A tensor's shape: a tuple that knows its number of elements."""
+    """A tensor's shape: a tuple that knows its number of elements.
+
+    >>> torch.zeros(2, 3).shape
+    torch.Size([2, 3])
+    >>> torch.Size([2, 3]).numel()
+    6
+    >>> torch.Size([2]) + (3,)
+    torch.Size([2, 3])
+    """
 
     __slots__ = ()
 
@@ -66,7 +74,16 @@ class Size(tuple):
 
 
 class Tensor:
-    """A multi-dimensional array of one dtype that can record what is done with it."""
+    """A multi-dimensional array of one dtype that can record what is done with it.
+
+    >>> x = torch.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+    >>> (x ** 2).sum().backward()
+    >>> x.grad
+    tensor([[2., 4.],
+            [6., 8.]])
+    >>> x.shape, x.dtype, x.device
+    (torch.Size([2, 2]), torch.float32, device(type='cpu'))
+    """
 
     __slots__ = ("__dict__", "__weakref__", "_array", "_counter", "_node")
 
@@ -80,7 +97,8 @@ class Tensor:
     _grad_dtype: Any = None
     _inference = False    # made in inference mode
     _tangent = None       # forward-mode derivative, as a (level, Tensor) pair
-    _plain = True         # no __torch_function__ of its own: operations need not ask
+    _without_overrides = True         # no __torch_function__ of its own: operations need not ask
+    _dispatches = False   # has a __torch_dispatch__ of its own
     _cut = None           # under anomaly detection: where its history ended (autograd/cuts.py)
     _backward_hooks = None
     name = None
@@ -99,11 +117,16 @@ class Tensor:
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
-        if "_plain" not in cls.__dict__:
+        if "__torch_dispatch__" in cls.__dict__:
+            from ..ops.core import overrides
+            cls._dispatches = cls.__torch_dispatch__ is not overrides._disabled_torch_function_impl
+            if cls._dispatches:
+                overrides.load_dispatcher()
+        if "_without_overrides" not in cls.__dict__:
             from ..ops.core import overrides
             disabled = getattr(cls, "__torch_function__", None) is overrides._disabled_torch_function_impl
-            cls._plain = disabled
-            if not disabled:
+            cls._without_overrides = disabled and not cls._dispatches
+            if not cls._without_overrides:
                 overrides.activate()
 
     # ------------------------------------------------------------------------------------------ shape and type
@@ -160,9 +183,19 @@ class Tensor:
 
     @property
     def names(self) -> tuple[None, ...]:
+        """None per dimension: dimensions have no names.
+
+        >>> torch.ones(2, 3).names
+        (None, None)
+        """
         return (None,) * self._array.ndim
 
     def has_names(self) -> bool:
+        """False: dimensions have no names.
+
+        >>> torch.ones(2).has_names()
+        False
+        """
         return False
 
     def is_floating_point(self) -> bool:

@@ -11,7 +11,13 @@ __all__ = ["Future", "collect_all", "wait_all"]
 
 
 class Future(Generic[T]):
-    """A value that comes later, or an exception in its place."""
+    """A value that comes later, or an exception in its place.
+
+    >>> future = torch.futures.Future()
+    >>> future.set_result(3)
+    >>> future.wait(), future.done()
+    (3, True)
+    """
 
     def __init__(self, *, devices: Any = None):
         self._done = threading.Condition()

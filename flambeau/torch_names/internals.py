@@ -28,20 +28,21 @@ HOMES: dict[str, str] = {
     "_refs.special": "special", "_refs.fft": "fft", "_refs._conversions": ".", "_prims": ".",
     "_prims.context": "", "_prims_common": "", "_prims_common.wrappers": "",
     "_decomp": "", "_decomp.decompositions": "", "_meta_registrations": "", "_logging": "",
-    "_logging._internal": "", "_logging.scribe": "", "_guards": "", "_higher_order_ops": "", "_higher_order_ops.cond": ".",
+    "_logging._internal": "", "_logging.scribe": "", "_guards": "", "_higher_order_ops": "func.control_flow func.associative",
+    "_higher_order_ops.cond": "func.control_flow", "_higher_order_ops.scan": "func.control_flow",
     "_higher_order_ops.associative_scan": "func.associative",
-    "_higher_order_ops.while_loop": ".", "_lazy": "", "_classes": "", "_numpy": "", "_library": "library",
+    "_higher_order_ops.while_loop": "func.control_flow", "_lazy": "", "_classes": "", "_numpy": "", "_library": "library",
     "_library.custom_ops": "library", "_custom_ops": "library", "_custom_op": "", "_custom_op.impl": "library",
     "_ops": "library", "_vmap_internals": "func.batching", "_linalg_utils": ". linalg", "_lowrank": ".",
     "_lobpcg": ".", "_sources": "", "_torch_docs": "", "_tensor_docs": "", "_storage_docs": "", "_compile": "compiler",
     "_appdirs": "", "_awaits": "", "_streambase": "", "_jit_internal": "jit", "_weights_only_unpickler": "serialization",
-    "_subclasses": "", "_subclasses.fake_tensor": "", "_subclasses.meta_utils": "", "_utils_internal": "", "_native": "",
+    "_subclasses.meta_utils": "", "_utils_internal": "", "_native": "",
     "_native.dsl_registry": "", "_functorch": "func", "_functorch.apis": "func", "_functorch.vmap": "func",
     "_functorch.eager_transforms": "func", "_functorch.functional_call": "func", "_functorch.make_functional": "func",
     "_functorch.deprecated": "func", "_functorch.utils": "", "_higher_order_ops.out_dtype": "",
     "_functorch.python_key": "", "_functorch.batch_norm_replacement": "func", "_functorch.aot_autograd": "",
     "_functorch.einops": "func", "_functorch.compilers": "", "_functorch.fx_minifier": "", "_functorch.partitioners": "",
-    "_higher_order_ops.map": "", "_functorch.config": "", "_export": "", "_export.wrappers": "",
+    "_higher_order_ops.map": "func.control_flow", "_functorch.config": "", "_export": "", "_export.wrappers": "",
     "_dynamo._trace_wrapped_higher_order_op": "", "_dynamo.testing": "", "_dynamo.compiled_autograd": "",
     "_dynamo.utils": "", "_dynamo.test_case": "", "_dynamo.eval_frame": "_dynamo",
     "_dynamo.trace_rules": "", "_dynamo.decorators": "_dynamo", "_dynamo.backends": "", "_dynamo.backends.common": "",
@@ -146,7 +147,6 @@ VALUES: dict[str, dict[str, Any]] = {
                       "is_complex_dtype": lambda: lambda d: d.is_complex,
                       "is_boolean_dtype": lambda: lambda d: d.name == "bool",
                       "make_contiguous_strides_for": lambda: make_contiguous_strides_for},
-    "_subclasses.fake_tensor": {"is_fake": lambda: lambda x: False},
     "_subclasses.meta_utils": {"assert_metadata_eq": lambda: _same_metadata},
     "_decomp": {"decomposition_table": dict},
     "_functorch.utils": {"enable_single_level_autograd_function": lambda: contextlib.nullcontext,
@@ -161,11 +161,11 @@ VALUES: dict[str, dict[str, Any]] = {
     "onnx.operators": {"shape_as_tensor": lambda: _shape_as_tensor,
                        "reshape_from_tensor_shape": lambda: lambda x, shape: x.reshape(shape.tolist())},
     "_ops": {"HigherOrderOperator": lambda: refused("_ops", _REASON, "HigherOrderOperator")["HigherOrderOperator"],
-             "OpOverload": lambda: _packet(), "OpOverloadPacket": lambda: _packet(),
+             "OpOverload": lambda: _overload_class(), "OpOverloadPacket": lambda: _packet(),
              "ops": lambda: importlib.import_module(f"{_OWN}.ops")},
     "utils._dtype_abbrs": {"dtype_abbrs": _abbreviations},
     "utils._import_utils": {"import_dill": lambda: lambda: None, "_check_module_exists": lambda: _module_exists},
-    "utils._mode_utils": {"no_dispatch": lambda: contextlib.nullcontext,
+    "utils._mode_utils": {"no_dispatch": lambda: _no_dispatch(),
                           "all_same_mode": lambda: lambda modes: all(m is modes[0] for m in modes)},
     "utils._typing_utils": {"not_none": lambda: lambda x: x}, "utils._stats": {"count": lambda: lambda fn: fn},
     "utils._contextlib": {"_DecoratorContextManager": lambda: contextlib.ContextDecorator},
@@ -222,9 +222,20 @@ def _shape_as_tensor(x: Any) -> Any:
 
 
 def _packet() -> type:
-    """The class of `torch.ops.aten.add`, whose overloads are of the same class."""
-    from .ops.aten import Packet
-    return Packet
+    """The class of `torch.ops.aten.add`."""
+    from .ops.aten import OpOverloadPacket
+    return OpOverloadPacket
+
+
+def _overload_class() -> type:
+    """The class of `torch.ops.aten.add.Tensor`."""
+    from .ops.aten import OpOverload
+    return OpOverload
+
+
+def _no_dispatch() -> type:
+    from .ops.dispatch.calls import no_dispatch
+    return no_dispatch
 
 
 def _test_case() -> type:
@@ -240,13 +251,20 @@ class StandIn(ModuleType):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         inner = self.__name__[len(_OWN) + 1:]
         if f"{inner}.{name}" in HOMES:
-            return importlib.import_module(f"{self.__name__}.{name}")
+            function = _found(HOMES[inner], name)
+            return importlib.import_module(f"{self.__name__}.{name}") if not callable(function) else function
         made = VALUES.get(inner, {}).get(name)
         value = made() if made else _found(HOMES[inner], name)
         if value is None:
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}: {_REASON}")
         setattr(self, name, value)
         return value
+
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Importing `map` of _higher_order_ops must not hide the function of that name.
+        if not isinstance(value, StandIn) or not callable(_found(HOMES[self.__name__[len(_OWN) + 1:]], name)):
+            super().__setattr__(name, value)
 
 
 def _found(homes: str, name: str) -> Any:

@@ -39,7 +39,14 @@ class Error(RuntimeError):
 
 
 class ScriptModule(Module):
-    """A Module: old programs derive from it; nothing else is an instance."""
+    """A Module: old programs derive from it; nothing else is an instance.
+
+    >>> class Twice(torch.jit.ScriptModule):
+    ...     def forward(self, x):
+    ...         return x * 2
+    >>> Twice()(torch.ones(2))
+    tensor([2., 2.])
+    """
 
 
 def script(obj: T, optimize: Any = None, _frames_up: int = 0, _rcb: Any = None, example_inputs: Any = None) -> T:
@@ -143,7 +150,11 @@ def isinstance(obj: Any, target_type: Any) -> bool:
 
 
 def fork(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Calls the function now; `wait` on the result gives what it returned."""
+    """Calls the function now; `wait` on the result gives what it returned.
+
+    >>> torch.jit.wait(torch.jit.fork(torch.add, torch.ones(2), 1))
+    tensor([2., 2.])
+    """
     from .futures import Future
     future: Future = Future()
     future.set_result(func(*args, **kwargs))
@@ -151,7 +162,11 @@ def fork(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 def wait(future: Any) -> Any:
-    """The value of a future."""
+    """The value of a future.
+
+    >>> torch.jit.wait(torch.jit.fork(torch.add, 1, torch.ones(2)))
+    tensor([2., 2.])
+    """
     return future.wait()
 
 

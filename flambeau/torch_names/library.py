@@ -15,8 +15,12 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from .autograd.function import Function
+from .autograd.state import state
 from .missing import refusal
 from .ops.core.namespaces import NAMESPACES, OpNamespace
+from .ops.dispatch import calls
+from .ops.dispatch.overloads import OpOverload, OpOverloadPacket
+from .ops.dispatch.schemas import Schema
 from .tensors.tensor import Tensor
 
 __all__ = ["CustomOpDef", "Library", "custom_op", "define", "fallthrough_kernel", "get_ctx", "impl", "impl_abstract",
@@ -43,11 +47,13 @@ def lookup(qualname: Any) -> CustomOpDef:
     """The operation of a name (or the operation itself)."""
     if isinstance(qualname, CustomOpDef):
         return qualname
+    if isinstance(qualname, (CustomPacket, CustomOverload)):
+        return qualname.definition
     space, name = _split(qualname)
     found = vars(NAMESPACES[space]).get(name) if space in NAMESPACES else None
     if found is None:
         raise RuntimeError(f"operator {qualname} does not exist: define it first")
-    return found
+    return found.definition
 
 
 # -------------------------------------------------------------------------------------------------------- the schema
@@ -166,7 +172,7 @@ class _Recorded(Function):
     def forward(ctx: Any, call: _Call, *leaves: Any) -> Any:
         args = call.together(leaves)
         op = call.op
-        output = op._kernel(*args, **call.keyword_only)
+        output = op._below(args, call.keyword_only)
         ctx.call = call
         _check_aliases(op, leaves, output)
         if op._setup_context is not None:
@@ -184,7 +190,7 @@ class _Recorded(Function):
 
 def _check_aliases(op: CustomOpDef, leaves: Any, output: Any) -> None:
     made = output if isinstance(output, (tuple, list)) else (output,)
-    given = {v.untyped_storage().data_ptr() for v in leaves if isinstance(v, Tensor) and v.numel()}
+    given = {v.untyped_storage().data_ptr() for v in leaves if isinstance(v, Tensor) and v.numel()} - {0}
     if any(isinstance(v, Tensor) and v.numel() and v.untyped_storage().data_ptr() in given for v in made):
         raise RuntimeError(f"{op._qualname}: what a custom operation returns must not also be an input to it, nor share memory "
                            "with one; return a clone()")
@@ -201,9 +207,10 @@ class CustomOpDef:
         self._backward = self._setup_context = None
         self._abstract_fn = _announced.pop(self._qualname, None)
         self.__name__ = self._name
-        self.default = self._opoverload = self
+        self._handlers: dict[type, Callable] = {}  # of register_torch_dispatch, by class
         space = NAMESPACES.setdefault(self._namespace, OpNamespace(self._namespace))
-        setattr(space, self._name, self)
+        setattr(space, self._name, CustomPacket(self))
+        self.default = self._opoverload = getattr(space, self._name).default
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         bound = self._signature.bind(*args, **kwargs)
@@ -213,6 +220,27 @@ class CustomOpDef:
             return self._abstract_fn(*bound.args, **bound.kwargs)
         call = _Call(self, bound.args, bound.kwargs)
         return _Recorded.apply(call, *call.leaves)
+
+    def _below(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call below autograd: modes and subclasses are asked before the kernel runs."""
+        tensors = list(calls.tensors_in((*args, *kwargs.values())))
+        if not calls.listens(tensors):
+            return self._kernel(*args, **kwargs)
+        values = dict(zip([a.name for a in self._opoverload._schema.arguments], args)) | kwargs
+        with calls.Below():
+            return calls.below(self._opoverload, values, tensors)
+
+    def register_torch_dispatch(self, torch_dispatch_class: type, fn: Callable | None = None, /) -> Any:
+        """What a mode or a subclass does with this operation: fn(mode or class, op, types, args, kwargs). Also a decorator."""
+        def register(function: Callable) -> Callable:
+            self._handlers[torch_dispatch_class] = function
+            return function
+
+        return register if fn is None else register(fn)
+
+    def _on_plain(self, given: dict[str, Any]) -> Any:
+        bound = self._signature.bind(**given)
+        return self._kernel(*bound.args, **bound.kwargs)
 
     def register_autograd(self, backward: Callable, /, *, setup_context: Callable | None = None) -> None:
         """backward(ctx, *grads) -> gradients of the inputs; setup_context(ctx, inputs, output) keeps what it needs."""
@@ -237,7 +265,7 @@ class CustomOpDef:
         """Does nothing: vmap runs the operation example by example."""
         return (lambda f: f) if func is None else func
 
-    register_torch_dispatch = register_autocast = refusal("register_torch_dispatch", "__torch_dispatch__ is not implemented")
+    register_autocast = refusal("register_autocast", "casting rules of custom operations are not implemented")
 
     @contextlib.contextmanager
     def set_kernel_enabled(self, device_type: str, enabled: bool = True) -> Iterator[None]:
@@ -255,6 +283,62 @@ class CustomOpDef:
 
     def __str__(self) -> str:
         return f"{self._namespace}.{self._name}.default"
+
+
+class CustomPacket(OpOverloadPacket):
+    """`torch.ops.namespace.name`, of an operation that was defined here."""
+
+    def __init__(self, definition: CustomOpDef):
+        super().__init__(definition._namespace, definition._name)
+        self.definition = definition
+        self.default = CustomOverload(self, "default", Schema(f"{definition._name}{definition._schema.lstrip()}" if (
+            definition._schema.lstrip().startswith("(")) else definition._schema, definition._namespace))
+        self.default.definition = definition
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.default(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        definition = self.__dict__.get("definition")
+        if hasattr(type(definition), name) or name in vars(definition):
+            return getattr(definition, name)
+        raise AttributeError(f"The underlying op of '{self}' has no overload name '{name}'")
+
+    def overloads(self) -> list[str]:
+        return ["default"]
+
+
+class CustomOverload(OpOverload):
+    """`torch.ops.namespace.name.default`."""
+
+    definition: CustomOpDef
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not state.below:
+            return self.definition(*args, **kwargs)
+        bound = self.definition._signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return self.definition._below(bound.args, bound.kwargs)
+
+    def kernel(self, values: dict[str, Any]) -> Any:
+        """The operation on plain tensors."""
+        given = {name: values[name] for name in self.definition._signature.parameters if name in values}
+        return self.definition._on_plain(given)
+
+    @property
+    def fake(self) -> Any:
+        return self.definition._abstract_fn
+
+    @property
+    def handlers(self) -> dict[type, Callable]:
+        return self.definition._handlers
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "definition":
+            raise AttributeError(name)
+        return getattr(self.definition, name)
 
 
 def custom_op(name: str, fn: Callable | None = None, /, *, mutates_args: Any, device_types: Any = None,
@@ -342,21 +426,97 @@ def register_vmap(op: Any, func: Callable | None = None, /, *, lib: Any = None) 
     return lookup(op).register_vmap(func)
 
 
-register_torch_dispatch = refusal("library.register_torch_dispatch", "__torch_dispatch__ is not implemented")
+def register_torch_dispatch(op: Any, torch_dispatch_class: type, func: Callable | None = None, /, *, lib: Any = None) -> Any:
+    """What a mode or a subclass does with an operation, in place of its `__torch_dispatch__`. Also a decorator."""
+    return lookup(op).register_torch_dispatch(torch_dispatch_class, func)
+
+
 register_autocast = refusal("library.register_autocast", "casting rules of custom operations are not implemented")
 get_ctx = refusal("library.get_ctx", "data-dependent shapes are not implemented")
 
 
-def opcheck(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None, *, test_utils: Any = None,
+_TESTS = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
+
+
+def opcheck(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None, *, test_utils: Any = _TESTS,
             raise_exception: bool = True, atol: Any = None, rtol: Any = None) -> dict[str, str]:
-    """Calls an operation, and checks its shapes against its fake function, where it has one."""
-    made, kwargs = lookup(op)(*args, **(kwargs or {})), kwargs or {}
-    checked = {"test_schema": "SUCCESS"}
-    definition = lookup(op)
-    if definition._abstract_fn is not None:
-        fake = definition._abstract_fn(*args, **kwargs)
-        pairs = zip(*[v if isinstance(v, (tuple, list)) else (v,) for v in (made, fake)])
-        if any(isinstance(a, Tensor) and (a.shape, a.dtype) != (b.shape, b.dtype) for a, b in pairs):
-            raise AssertionError(f"opcheck: the fake function of {op} gives other shapes or dtypes than the kernel")
-        checked["test_faketensor"] = "SUCCESS"
-    return checked
+    """Checks an operation against what was said of it, with these arguments. Returns test -> "SUCCESS" or the error.
+
+    test_schema: it changes what its schema says, and nothing else. test_autograd_registration: a gradient that is asked for
+    has a formula. test_faketensor: its fake function gives the shapes of the kernel. test_aot_dispatch_dynamic: the graph that
+    `make_fx` makes of a call gives the same values.
+    """
+    wanted = _TESTS if test_utils is None else (test_utils,) if isinstance(test_utils, str) else tuple(test_utils)
+    unknown = [t for t in wanted if t not in _TESTS]
+    if unknown:
+        raise ValueError(f"opcheck: test_utils {unknown} are none of {list(_TESTS)}")
+    definition, found = lookup(op), {}
+    for test in wanted:
+        try:
+            _CHECKS[test](definition, args, kwargs or {}, {"atol": atol, "rtol": rtol})
+            found[test] = "SUCCESS"
+        except Exception as error:
+            if raise_exception:
+                raise OpCheckError(f"opcheck(op, ...): {test} failed with {error} (scroll up for stack trace)") from error
+            found[test] = error
+    return found
+
+
+class OpCheckError(Exception):
+    """An operation is not what was said of it."""
+
+
+def _check_schema(op: CustomOpDef, args: Any, kwargs: Any, close: Any) -> None:
+    schema = op._opoverload._schema
+    bound = op._signature.bind(*args, **kwargs)
+    before = {name: v.detach().clone() for name, v in bound.arguments.items() if isinstance(v, Tensor)}
+    op(*args, **kwargs)
+    for name, old in before.items():
+        changed = not bool((bound.arguments[name].detach() == old).all()) and not bool(old.isnan().any())
+        if changed and not schema.by_name[name].is_write:
+            raise RuntimeError(f"Argument {name} is not defined as mutable but was mutated")
+
+
+def _check_autograd(op: CustomOpDef, args: Any, kwargs: Any, close: Any) -> None:
+    if op._backward is None or op._opoverload._schema.is_mutable:
+        return
+    made = op(*args, **kwargs)
+    results = [t for t in calls.tensors_in((made,)) if t.requires_grad]
+    if any([t.requires_grad for t in calls.tensors_in((*args, *kwargs.values()))]) and results:
+        sum([r.sum() for r in results]).backward(inputs=[t for t in calls.tensors_in((*args, *kwargs.values())) if t.is_leaf
+                                                         and t.requires_grad])
+
+
+def _check_fake(op: CustomOpDef, args: Any, kwargs: Any, close: Any) -> None:
+    from ._subclasses.fake_tensor import FakeTensorMode
+    from .utils._pytree import tree_map
+    if op._abstract_fn is None:
+        return
+    mode = FakeTensorMode()
+    fakes = tree_map(lambda v: mode.from_tensor(v) if isinstance(v, Tensor) else v, (args, kwargs))
+    with mode:
+        fake = op(*fakes[0], **fakes[1])
+    made = op(*args, **kwargs)
+    for real, pretended in zip(calls.tensors_in((made,)), calls.tensors_in((fake,))):
+        for what in ("shape", "dtype", "device"):
+            if getattr(real, what) != getattr(pretended, what):
+                raise AssertionError(f"the fake function of {op} gives the {what} {getattr(pretended, what)}, the kernel "
+                                     f"{getattr(real, what)}")
+        if real.stride() != pretended.stride():
+            raise AssertionError(f"the fake function of {op} gives the strides {pretended.stride()}, the kernel "
+                                 f"{real.stride()}")
+
+
+def _check_graph(op: CustomOpDef, args: Any, kwargs: Any, close: Any) -> None:
+    from .fx.experimental.proxy_tensor import get_isolated_graphmodule
+    from .testing import assert_close
+    from .utils._pytree import tree_leaves
+    if op._opoverload._schema.is_mutable:
+        return
+    graph = get_isolated_graphmodule(op, args, kwargs)
+    again = graph(*tree_leaves((args, kwargs)))
+    for real, other in zip(calls.tensors_in((op(*args, **kwargs),)), calls.tensors_in((again,))):
+        assert_close(other, real, **close)
+
+
+_CHECKS = dict(zip(_TESTS, (_check_schema, _check_autograd, _check_fake, _check_graph)))

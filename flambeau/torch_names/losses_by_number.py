@@ -41,7 +41,11 @@ def margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: 
 
 
 def poisson_nll_loss(input: Tensor, target: Tensor, log_input: bool, full: bool, eps: float, reduction: int) -> Tensor:
-    """nn.functional's."""
+    """nn.functional's.
+
+    >>> torch.poisson_nll_loss(torch.zeros(2), torch.tensor([1.0, 2.0]), True, False, 1e-8, 1)
+    tensor(1.)
+    """
     return F.poisson_nll_loss(input, target, log_input, full, eps=eps, reduction=_word(reduction))
 
 
@@ -56,7 +60,11 @@ cosine_similarity, pairwise_distance, pdist = F.cosine_similarity, F.pairwise_di
 
 def segment_reduce(data: Tensor, reduce: str, *, lengths: Tensor | None = None, indices: Tensor | None = None,
                    offsets: Tensor | None = None, axis: int = 0, unsafe: bool = False, initial: Any = None) -> Tensor:
-    """Reduces pieces of data along its first dimension, whose lengths (or offsets) are given."""
+    """Reduces pieces of data along its first dimension, whose lengths (or offsets) are given.
+
+    >>> torch.segment_reduce(torch.tensor([1.0, 2.0, 3.0]), "sum", lengths=torch.tensor([1, 2]))
+    tensor([1., 5.])
+    """
     from .ops.shape.joining import stack
     if axis != 0:
         raise NotImplementedError("segment_reduce: only axis=0 is implemented in flambeau")

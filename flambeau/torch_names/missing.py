@@ -51,7 +51,6 @@ FUNCTIONS = {
     "batch norm over several processes is not implemented":
         "batch_norm_backward_elemt batch_norm_backward_reduce batch_norm_elemt batch_norm_gather_stats "
         "batch_norm_gather_stats_with_counts batch_norm_stats",
-    "control flow inside compiled programs is Python's own: write if and while": "cond while_loop",
     "TorchScript is not implemented": "import_ir_module import_ir_module_from_buffer parse_ir parse_schema "
                                       "parse_type_comment merge_type_from_type_comment unify_type_list",
     "it is an internal function of PyTorch's": "slice_inverse native_norm _rowwise_prune _native_batch_norm_legit "
@@ -137,7 +136,11 @@ def _missing_dtype(name: str) -> Any:
 
 
 class qscheme:
-    """The name of a way to quantize."""
+    """The name of a way to quantize.
+
+    >>> torch.per_tensor_affine
+    torch.per_tensor_affine
+    """
 
     def __init__(self, name: str):
         self.name = name
@@ -147,7 +150,12 @@ class qscheme:
 
 
 def to_dense(self, dtype: Any = None, *, masked_grad: bool | None = None) -> Tensor:
-    """A strided tensor is dense already."""
+    """A strided tensor is dense already.
+
+    >>> torch.eye(2).to_sparse().to_dense()
+    tensor([[1., 0.],
+            [0., 1.]])
+    """
     return self if dtype is None else self.to(dtype)
 
 

@@ -22,7 +22,11 @@ __all__ = ["DeviceType", "ExecutionTraceObserver", "ProfilerAction", "ProfilerAc
 
 
 class ProfilerActivity(enum.Enum):
-    """What is measured. Only CPU has anything to measure here."""
+    """What is measured. Only CPU has anything to measure here.
+
+    >>> torch.profiler.ProfilerActivity.CPU
+    <ProfilerActivity.CPU: 0>
+    """
 
     CPU = 0
     XPU = 1
@@ -33,7 +37,11 @@ class ProfilerActivity(enum.Enum):
 
 
 class ProfilerAction(enum.Enum):
-    """What the profiler does during one step."""
+    """What the profiler does during one step.
+
+    >>> [action.name for action in torch.profiler.ProfilerAction]
+    ['NONE', 'WARMUP', 'RECORD', 'RECORD_AND_SAVE']
+    """
 
     NONE = 0
     WARMUP = 1
@@ -42,7 +50,11 @@ class ProfilerAction(enum.Enum):
 
 
 def supported_activities() -> set[ProfilerActivity]:
-    """The activities that this build can measure."""
+    """The activities that this build can measure.
+
+    >>> torch.profiler.ProfilerActivity.CPU in torch.profiler.supported_activities()
+    True
+    """
     return {ProfilerActivity.CPU}
 
 
@@ -51,6 +63,10 @@ def schedule(*, wait: int, warmup: int, active: int, repeat: int = 0, skip_first
     """Which steps to record: after `skip_first`, cycles of `wait`, `warmup` and `active` steps, `repeat` times (0: for ever).
 
     skip_first_wait: 1 lets the first cycle begin without waiting.
+
+    >>> when = torch.profiler.schedule(wait=1, warmup=1, active=2)
+    >>> [when(step).name for step in range(4)]
+    ['NONE', 'WARMUP', 'RECORD', 'RECORD_AND_SAVE']
     """
     if min(wait, warmup, repeat, skip_first) < 0 or active <= 0:
         raise AssertionError("Invalid profiler schedule arguments: wait, warmup, repeat and skip_first must not be negative, "
@@ -77,7 +93,11 @@ def schedule(*, wait: int, warmup: int, active: int, repeat: int = 0, skip_first
 
 def tensorboard_trace_handler(dir_name: str, worker_name: str | None = None, use_gzip: bool = False,
                               use_python_export: bool = False) -> Callable[..., None]:
-    """An on_trace_ready that writes each trace to a file of its own in the folder."""
+    """An on_trace_ready that writes each trace to a file of its own in the folder.
+
+    >>> with torch.profiler.profile(on_trace_ready=torch.profiler.tensorboard_trace_handler("traces")):
+    ...     y = torch.ones(3).exp()
+    """
     _refuse("tensorboard_trace_handler", use_python_export=use_python_export)
 
     def handler(prof: profile) -> None:
@@ -192,6 +212,11 @@ class profile(_KinetoProfile):
 
     schedule: which steps are recorded (`flambeau.profiler.schedule`), all without one; on_trace_ready(profile) is called when a
     recording is complete. Other options: see `flambeau.autograd.profiler.profile`.
+
+    >>> with torch.profiler.profile(record_shapes=True) as measured:
+    ...     y = torch.ones(64, 64) @ torch.ones(64, 64)
+    >>> "mm" in measured.key_averages().table()
+    True
     """
 
     def __init__(self, *, activities: Iterable[ProfilerActivity] | None = None,

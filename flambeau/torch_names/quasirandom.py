@@ -20,10 +20,8 @@ class SobolEngine:
     MAXDIM = _kernels.DIMENSIONS
 
     def __init__(self, dimension: int, scramble: bool = False, seed: int | None = None):
-        if dimension < 1:
+        if not 1 <= dimension <= self.MAXDIM:
             raise ValueError(f"Supported range of dimensionality for SobolEngine is [1, {self.MAXDIM}]")
-        if dimension > self.MAXDIM:
-            raise NotImplementedError(f"SobolEngine: {dimension} dimensions are not implemented, at most {self.MAXDIM} are")
         self.dimension, self.scramble, self.seed = dimension, scramble, seed
         self.sobolstate = wrap(_kernels.directions(dimension))
         if scramble:

@@ -22,7 +22,11 @@ def _no_events() -> Any:
 
 
 class Stream:
-    """A queue of work; the CPU has one, and it is always empty."""
+    """A queue of work; the CPU has one, and it is always empty.
+
+    >>> torch.Stream(device="cpu").query()
+    True
+    """
 
     device_index, device_type, stream_id = -1, 0, 0
 
@@ -65,7 +69,11 @@ class Stream:
 
 
 class Event:
-    """A mark in a stream; on the CPU none can be recorded."""
+    """A mark in a stream; on the CPU none can be recorded.
+
+    >>> torch.Event().query()
+    True
+    """
 
     event_id = 0
 

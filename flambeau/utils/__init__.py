@@ -10,7 +10,8 @@ from ..missing import refused_modules
 from ..ops.rare import swap_tensors
 
 _LAZY = ("hooks", "checkpoint", "data", "dlpack", "tensorboard", "weak", "_pytree", "deterministic", "collect_env",
-         "model_zoo", "benchmark", "cpp_extension", "flop_counter", "module_tracker", "backcompat", "progress")
+         "model_zoo", "benchmark", "cpp_extension", "flop_counter", "module_tracker", "backcompat", "progress",
+         "_python_dispatch")
 __all__ = ["hooks", "checkpoint", "data", "swap_tensors", "set_module"]
 
 
@@ -29,14 +30,10 @@ refused_modules(__name__, "it prepares programs for other runtimes and is not im
     "bundled_inputs": "augment_model_with_bundled_inputs augment_many_model_functions_with_bundled_inputs bundle_inputs",
     "throughput_benchmark": "ThroughputBenchmark",
     "backend_registration": "rename_privateuse1_backend generate_methods_for_privateuse1_backend",
-    "_python_dispatch": "TorchDispatchMode BaseTorchDispatchMode return_and_correct_aliasing transform_subclass",
     "_triton": "",
 })
 ThroughputBenchmark = sys.modules[f"{__name__}.throughput_benchmark"].ThroughputBenchmark
 sys.modules[f"{__name__}._triton"].has_triton = lambda: False
-_dispatch = sys.modules[f"{__name__}._python_dispatch"]
-_dispatch.is_traceable_wrapper_subclass = lambda t: False
-_dispatch._get_current_dispatch_mode, _dispatch._get_current_dispatch_mode_stack = lambda: None, list
 
 
 def set_module(obj: Any, mod: str) -> None:

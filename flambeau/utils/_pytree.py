@@ -6,12 +6,21 @@ everything else, None included, is a leaf.
 
 from __future__ import annotations
 
+import warnings
 from collections import OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-PyTree = Any
-Context = Any
+__all__ = ["Context", "DumpableContext", "FlattenFn", "FromDumpableContextFn", "LeafSpec", "PyTree", "PyTreeSpec",
+           "ToDumpableContextFn", "TreeSpec", "UnflattenFn", "is_namedtuple", "is_namedtuple_class", "is_namedtuple_instance",
+           "is_structseq", "is_structseq_class", "is_structseq_instance", "key_get", "keystr", "register_pytree_node",
+           "tree_all", "tree_all_only", "tree_any", "tree_any_only", "tree_flatten", "tree_flatten_with_path", "tree_is_leaf",
+           "tree_iter",
+           "tree_leaves", "tree_leaves_with_path", "tree_map", "tree_map_", "tree_map_only", "tree_map_only_",
+           "tree_map_with_path", "tree_structure", "tree_unflatten", "treespec_dict", "treespec_dumps", "treespec_leaf",
+           "treespec_loads", "treespec_pprint", "treespec_tuple"]
+PyTree = Context = DumpableContext = Any
+FlattenFn = UnflattenFn = ToDumpableContextFn = FromDumpableContextFn = Callable[..., Any]
 
 
 class NodeDef(NamedTuple):
@@ -40,20 +49,96 @@ def register_pytree_node(cls: type, flatten_fn: Callable, unflatten_fn: Callable
                          flatten_with_keys_fn: Callable | None = None) -> None:
     """Makes a class a node: flatten_fn(x) -> (children, context), unflatten_fn(children, context) -> x.
 
-    flatten_with_keys_fn(x) -> ([(step, child)], context) serves the functions of paths. The names for specs in files are
-    accepted: specs are not written to files.
+    flatten_with_keys_fn(x) -> ([(step, child)], context) serves the functions of paths. serialized_type_name: what the class is
+    called in `treespec_dumps`, which writes its contexts as to_dumpable_context makes them (by default as JSON).
     """
     if cls in SUPPORTED_NODES:
         raise ValueError(f"{cls} is already registered as pytree node.")
-    SUPPORTED_NODES[cls] = NodeDef(cls, flatten_fn, unflatten_fn, flatten_with_keys_fn)
+    _enter_node(cls, flatten_fn, unflatten_fn, flatten_with_keys_fn, serialized_type_name, to_dumpable_context,
+                from_dumpable_context)
 
 
-_register_pytree_node = register_pytree_node
+def _enter_node(cls: type, flatten_fn: Callable, unflatten_fn: Callable, with_keys: Callable | None = None,
+                name: str | None = None, to_dumpable: Callable | None = None, from_dumpable: Callable | None = None) -> None:
+    if (to_dumpable is None) is not (from_dumpable is None):
+        raise ValueError(f"Both to_dumpable_context and from_dumpable_context for {cls} must be None or registered.")
+    SUPPORTED_NODES[cls] = NodeDef(cls, flatten_fn, unflatten_fn, with_keys)
+    _SERIALIZED[cls] = _Serialized(name, to_dumpable, from_dumpable)
+
+
+def _register_pytree_node(cls: type, flatten_fn: Callable, unflatten_fn: Callable, to_str_fn: Any = None,
+                          maybe_from_str_fn: Any = None, *, serialized_type_name: str | None = None,
+                          to_dumpable_context: Callable | None = None,
+                          from_dumpable_context: Callable | None = None, flatten_with_keys_fn: Callable | None = None) -> None:
+    """The older form: a second registration takes the place of the first."""
+    if cls in SUPPORTED_NODES:
+        warnings.warn(f"{cls} is already registered as pytree node. Overwriting the previous registration.", stacklevel=2)
+    _enter_node(cls, flatten_fn, unflatten_fn, flatten_with_keys_fn, serialized_type_name, to_dumpable_context,
+                from_dumpable_context)
+
+
+def register_dataclass(cls: type, *, field_names: list[str] | None = None, drop_field_names: list[str] | None = None,
+                       serialized_type_name: str | None = None) -> None:
+    """Makes a dataclass a node, whose children are its fields. drop_field_names: those that keep their defaults instead."""
+    import dataclasses
+    drop = list(drop_field_names or ())
+    if not dataclasses.is_dataclass(cls):
+        if field_names is None:
+            raise ValueError(f"field_names must be specified with a list of all fields used to initialize {cls}, as it is not "
+                             "a dataclass.")
+    else:
+        known = [f.name for f in dataclasses.fields(cls) if f.init]
+        field_names = [n for n in known if n not in drop] if field_names is None else list(field_names)
+        if set(field_names) | set(drop) != set(known):
+            raise ValueError(f"expected the fields {known} of {cls}, got field_names {field_names} and drop_field_names {drop}")
+    names = list(field_names or ())
+
+    def present(x: Any) -> list[str]:
+        return [n for n in names if getattr(x, n) is not None]
+
+    register_pytree_node(
+        cls, lambda x: ([getattr(x, n) for n in present(x)], [present(x), [n for n in names if getattr(x, n) is None]]),
+        lambda values, context: cls(**dict(zip(context[0], values)), **dict.fromkeys(context[1])),
+        serialized_type_name=serialized_type_name, flatten_with_keys_fn=lambda x: (
+            [(GetAttrKey(n), getattr(x, n)) for n in present(x)], [present(x), [n for n in names if getattr(x, n) is None]]))
+
+
+class ConstantNode(NamedTuple):
+    """The context of a node that is a constant."""
+
+    value: Any
+
+
+def register_constant(cls: type) -> None:
+    """Makes the values of a class part of specs: they have no leaves, and are compared by `==`."""
+    if cls.__eq__ is object.__eq__:
+        raise TypeError("register_constant(cls) expects `cls` to have a non-default `__eq__` implementation.")
+    if cls.__hash__ is None or cls.__hash__ is object.__hash__:
+        raise TypeError("register_constant(cls) expects `cls` to have a non-default `__hash__` implementation.")
+    register_pytree_node(cls, lambda x: ([], ConstantNode(x)), lambda values, context: context.value,
+                         flatten_with_keys_fn=lambda x: ([], ConstantNode(x)))
+
+
+def is_constant_class(cls: type) -> bool:
+    return cls in SUPPORTED_NODES and cls not in (list, tuple, dict) and cls.__module__ != "builtins" and (
+        getattr(SUPPORTED_NODES[cls].unflatten_fn, "__qualname__", "").startswith("register_constant"))
 
 
 def _deregister_pytree_node(cls: type) -> None:
     """Makes a class a leaf again."""
     SUPPORTED_NODES.pop(cls, None)
+    _SERIALIZED.pop(cls, None)
+
+
+class _Serialized(NamedTuple):
+    """How a kind of node is written into text."""
+
+    name: str | None = None
+    to_dumpable: Callable | None = None
+    from_dumpable: Callable | None = None
+
+
+_SERIALIZED: dict[Any, _Serialized] = {}
 
 
 def _list_flatten(d: Any) -> tuple[list[Any], None]:
@@ -89,7 +174,7 @@ def _deque_flatten(d: Any) -> tuple[list[Any], Any]:
 
 
 def _defaultdict_flatten(d: Any) -> tuple[list[Any], Any]:
-    return list(d.values()), (d.default_factory, list(d))
+    return list(d.values()), [d.default_factory, list(d)]
 
 
 def _namedtuple_flatten(d: Any) -> tuple[list[Any], type]:
@@ -111,13 +196,33 @@ for _node in (
     SUPPORTED_NODES[_node.type] = _node
 
 
+def _named(path: str) -> Any:
+    """The class or function of a dotted name."""
+    import importlib
+    module, _, name = path.rpartition(".")
+    return getattr(importlib.import_module(module), name)
+
+
+_SERIALIZED.update({
+    list: _Serialized("builtins.list"), tuple: _Serialized("builtins.tuple"), dict: _Serialized("builtins.dict"),
+    OrderedDict: _Serialized("collections.OrderedDict"), deque: _Serialized("collections.deque"),
+    defaultdict: _Serialized("collections.defaultdict", lambda c: {
+        "default_factory_module": c[0].__module__, "default_factory_name": c[0].__qualname__, "dict_context": c[1]},
+        lambda d: [_named(f"{d['default_factory_module']}.{d['default_factory_name']}"), d["dict_context"]])})
+
+
+def _is_return_type(cls: type) -> bool:
+    """Whether a class is one of torch.return_types, each of which is a kind of node."""
+    return getattr(cls, "__module__", "") == "torch.return_types" and issubclass(cls, tuple)
+
+
 def is_namedtuple(value: Any) -> bool:
     """Whether a value (or a class) is a named tuple."""
     return is_namedtuple_class(value if isinstance(value, type) else type(value))
 
 
 def is_namedtuple_class(cls: type) -> bool:
-    return isinstance(cls, type) and issubclass(cls, tuple) and hasattr(cls, "_fields")
+    return isinstance(cls, type) and issubclass(cls, tuple) and hasattr(cls, "_fields") and not _is_return_type(cls)
 
 
 def is_namedtuple_instance(value: Any) -> bool:
@@ -126,8 +231,9 @@ def is_namedtuple_instance(value: Any) -> bool:
 
 def is_structseq_class(cls: type) -> bool:
     """Whether a class is one of the interpreter's own named tuples, such as time.struct_time."""
-    return (isinstance(cls, type) and cls.__bases__ == (tuple,) and not hasattr(cls, "_fields")
-            and all(isinstance(getattr(cls, f"n_{name}fields", None), int) for name in ("", "sequence_", "unnamed_")))
+    return isinstance(cls, type) and (_is_return_type(cls) or (
+        cls.__bases__ == (tuple,) and not hasattr(cls, "_fields")
+        and all(isinstance(getattr(cls, f"n_{name}fields", None), int) for name in ("", "sequence_", "unnamed_"))))
 
 
 def is_structseq_instance(value: Any) -> bool:
@@ -140,7 +246,15 @@ def is_structseq(value: Any) -> bool:
 
 
 def _get_node_type(tree: Any) -> Any:
-    return namedtuple if is_namedtuple(tree) and type(tree) not in SUPPORTED_NODES else type(tree)
+    kind = type(tree)
+    if kind in SUPPORTED_NODES:
+        return kind
+    if is_namedtuple_class(kind):
+        return namedtuple
+    if _is_return_type(kind):
+        _enter_node(kind, lambda x: (list(x), None), lambda values, context: kind(*values), _list_flatten_with_keys,
+                    f"torch.return_types.{kind.__name__}")
+    return kind
 
 
 _kind = _get_node_type
@@ -169,7 +283,7 @@ class TreeSpec:
         if self.type is None:
             return [tree]
         if _kind(tree) is not self.type:
-            raise ValueError(f"Type mismatch; expected {self.type!r}, but got {type(tree)!r}.")
+            raise ValueError(f"Node type mismatch; expected {self.type!r}, but got {type(tree)!r}.")
         parts, context = SUPPORTED_NODES[self.type].flatten_fn(tree)
         if len(parts) != self.num_children:
             raise ValueError(f"Node arity mismatch; expected {self.num_children}, but got {len(parts)}.")
@@ -197,10 +311,11 @@ class TreeSpec:
     def __hash__(self) -> int:
         return hash((self.type, self.num_nodes, self.num_leaves))
 
-    def __repr__(self) -> str:
+    def __repr__(self, indent: int = 0) -> str:
         if self.type is None:
             return "*"
-        return f"TreeSpec({self.type.__name__}, {self.context}, {self.children_specs})"
+        parts = [c.__repr__(indent + 2) for c in self.children_specs]
+        return f"TreeSpec({self.type.__name__}, {self.context}, [" + f",\n{' ' * (indent + 2)}".join(parts) + "])"
 
 
 class LeafSpec(TreeSpec):
@@ -210,8 +325,55 @@ class LeafSpec(TreeSpec):
         super().__init__()
 
 
+PyTreeSpec = TreeSpec
+
+
 def treespec_leaf() -> TreeSpec:
     return LeafSpec()
+
+
+def treespec_tuple(iterable: Iterable[TreeSpec] = (), /) -> TreeSpec:
+    """The spec of a tuple of such parts."""
+    return TreeSpec(tuple, None, _specs(list(iterable), "treespec_tuple"))
+
+
+def treespec_dict(mapping: Any = (), /, **kwargs: TreeSpec) -> TreeSpec:
+    """The spec of a dict of such parts."""
+    given = dict(mapping, **kwargs)
+    return TreeSpec(dict, list(given), _specs(list(given.values()), "treespec_dict"))
+
+
+def _specs(parts: list[Any], name: str) -> list[TreeSpec]:
+    if any([not isinstance(p, TreeSpec) for p in parts]):
+        raise ValueError(f"{name}: expected only TreeSpecs, got {parts}")
+    return parts
+
+
+def _register_namedtuple(cls: type, *, serialized_type_name: str) -> None:
+    """Gives a class of named tuples a name in texts."""
+    _SERIALIZED[cls] = _Serialized(serialized_type_name)
+
+
+def treespec_dumps(treespec: TreeSpec, protocol: int | None = None) -> str:
+    """A spec as text, which `treespec_loads` reads."""
+    from ._pytree_text import dumps
+    return dumps(treespec, protocol)
+
+
+def treespec_loads(serialized: str) -> TreeSpec:
+    """The spec that `treespec_dumps` wrote."""
+    from ._pytree_text import loads
+    return loads(serialized)
+
+
+class _Star:
+    def __repr__(self) -> str:
+        return "*"
+
+
+def treespec_pprint(treespec: TreeSpec) -> str:
+    """The tree with a star for each leaf."""
+    return repr(treespec.unflatten([_Star() for _ in range(treespec.num_leaves)]))
 
 
 def tree_flatten(tree: PyTree, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], TreeSpec]:
@@ -244,7 +406,14 @@ def tree_leaves(tree: PyTree, is_leaf: Callable[[Any], bool] | None = None) -> l
     return tree_flatten(tree, is_leaf)[0]
 
 
-tree_iter = tree_leaves
+def tree_iter(tree: PyTree, is_leaf: Callable[[Any], bool] | None = None) -> Iterable[Any]:
+    """The leaves, one by one."""
+    yield from tree_leaves(tree, is_leaf)
+
+
+def arg_tree_leaves(*args: PyTree, **kwargs: PyTree) -> list[Any]:
+    """The leaves of a call's arguments."""
+    return tree_leaves((args, kwargs))
 
 
 def tree_structure(tree: PyTree, is_leaf: Callable[[Any], bool] | None = None) -> TreeSpec:

@@ -35,7 +35,11 @@ _debug: bool | None = None
 
 
 class CheckpointError(RuntimeError):
-    """The recomputation did not do what the forward pass did."""
+    """The recomputation did not do what the forward pass did.
+
+    >>> issubclass(torch.utils.checkpoint.CheckpointError, RuntimeError)
+    True
+    """
 
 
 class _StopRecomputationError(Exception):
@@ -43,13 +47,23 @@ class _StopRecomputationError(Exception):
 
 
 def noop_context_fn() -> tuple[Any, Any]:
-    """Two contexts that do nothing: the forward's and the recomputation's."""
+    """Two contexts that do nothing: the forward's and the recomputation's.
+
+    >>> forward, again = torch.utils.checkpoint.noop_context_fn()
+    >>> with forward:
+    ...     pass
+    """
     return contextlib.nullcontext(), contextlib.nullcontext()
 
 
 @contextlib.contextmanager
 def set_checkpoint_early_stop(enable: bool):
-    """Whether recomputation may stop as soon as it has what backward needs, for checkpoints made in the block."""
+    """Whether recomputation may stop as soon as it has what backward needs, for checkpoints made in the block.
+
+    >>> from flambeau.utils.checkpoint import checkpoint, set_checkpoint_early_stop
+    >>> with set_checkpoint_early_stop(False):
+    ...     y = checkpoint(torch.exp, torch.ones(2, requires_grad=True), use_reentrant=False)
+    """
     global _early_stop
     before, _early_stop = _early_stop, enable
     try:
@@ -60,7 +74,12 @@ def set_checkpoint_early_stop(enable: bool):
 
 @contextlib.contextmanager
 def set_checkpoint_debug_enabled(enabled: bool | None):
-    """Overrides `debug=` of the checkpoints made in the block."""
+    """Overrides `debug=` of the checkpoints made in the block.
+
+    >>> from flambeau.utils.checkpoint import checkpoint, set_checkpoint_debug_enabled
+    >>> with set_checkpoint_debug_enabled(True):
+    ...     y = checkpoint(torch.exp, torch.ones(2, requires_grad=True), use_reentrant=False)
+    """
     global _debug
     before, _debug = _debug, enabled
     try:
@@ -75,7 +94,11 @@ def _infer_device_type(*args: Any) -> str:
 
 
 class DefaultDeviceType:
-    """The device whose random state is kept where the inputs do not say."""
+    """The device whose random state is kept where the inputs do not say.
+
+    >>> torch.utils.checkpoint.DefaultDeviceType.get_device_type()
+    'cuda'
+    """
 
     _default_device_type = "cuda"
 
@@ -136,7 +159,12 @@ def _autocast(options: list[dict[str, Any]]) -> Any:
 
 
 def detach_variable(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The inputs with tensors cut off from their history; they still require grad where they did."""
+    """The inputs with tensors cut off from their history; they still require grad where they did.
+
+    >>> x, = torch.utils.checkpoint.detach_variable((torch.ones(2, requires_grad=True) * 2,))
+    >>> x.is_leaf, x.requires_grad
+    (True, True)
+    """
     if not isinstance(inputs, tuple):
         raise RuntimeError(f"Only tuple of tensors is supported. Got Unsupported input type: {type(inputs).__name__}")
     made = []
@@ -149,25 +177,42 @@ def detach_variable(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def check_backward_validity(inputs: Iterable[Any]) -> None:
-    """Warns when a reentrant checkpoint has no input that requires grad."""
+    """Warns when a reentrant checkpoint has no input that requires grad.
+
+    >>> torch.utils.checkpoint.check_backward_validity([torch.ones(2, requires_grad=True)])
+    """
     if not any(t.requires_grad for t in inputs if isinstance(t, Tensor)):
         warnings.warn("None of the inputs have requires_grad=True. Gradients will be None", stacklevel=4)
 
 
 def get_device_states(*args: Any) -> tuple[list[int], list[Tensor]]:
-    """The accelerators among the arguments and their random states (none on the CPU)."""
+    """The accelerators among the arguments and their random states (none on the CPU).
+
+    >>> torch.utils.checkpoint.get_device_states(torch.ones(2))
+    ([], [])
+    """
     return [], []
 
 
 def set_device_states(devices: list[int], states: list[Tensor], *, device_type: str | None = None) -> None:
-    """Puts back what get_device_states returned."""
+    """Puts back what get_device_states returned.
+
+    >>> torch.utils.checkpoint.set_device_states(*torch.utils.checkpoint.get_device_states(torch.ones(2)))
+    """
     if devices or states:
         raise NotImplementedError("set_device_states: only CPU random state is kept")
 
 
 # --------------------------------------------------------------------------------------------------------- reentrant
 class CheckpointFunction(Function):
-    """forward: runs the function without recording. backward: runs it again, recorded, and calls backward on it."""
+    """forward: runs the function without recording. backward: runs it again, recorded, and calls backward on it.
+
+    >>> from flambeau.utils.checkpoint import CheckpointFunction
+    >>> x = torch.ones(2, requires_grad=True)
+    >>> CheckpointFunction.apply(torch.exp, True, x).sum().backward()
+    >>> x.grad
+    tensor([2.7183, 2.7183])
+    """
 
     @staticmethod
     def forward(ctx, run_function, preserve_rng_state, *args):
@@ -246,6 +291,7 @@ class _Frame:
         self.holders: list[Any] = []       # weak references, in the order of saving
         self.metadata: list[Any] = []      # what check compares with
         self.passes: dict[int, Any] = {}   # backward passes that have recomputed, kept so that ids stay theirs
+        self.logs: Any = None              # with debug: the operations of both runs
         self.complete = False              # whether the forward pass has ended: a backward pass may be part of it
 
     # ------------------------------------------------------------------------- while the forward pass is recorded
@@ -306,7 +352,8 @@ class _Frame:
                 raise _StopRecomputationError
             return tensor
 
-        with self.surroundings.again(), self.recompute_context, enable_grad(), saved_tensors_hooks(pack, lambda t: t):
+        with self.surroundings.again(), self.recompute_context, enable_grad(), saved_tensors_hooks(pack, lambda t: t), (
+                contextlib.nullcontext() if self.logs is None else self.logs[1]):
             try:
                 self.function(*args, **self.kwargs)
             except _StopRecomputationError:
@@ -335,6 +382,9 @@ class _Frame:
                     "`torch.utils.checkpoint.checkpoint(...)` or wrap the code block with "
                     "`with torch.utils.checkpoint.set_checkpoint_debug_enabled(True):`")
         name = getattr(self.function, "__qualname__", None) or type(self.function).__name__
+        if self.logs is not None:
+            from ._selective_checkpoint import report
+            return CheckpointError(f"{report(*self.logs)}torch.utils.checkpoint: {text} (The checkpointed function is {name}.)")
         return CheckpointError(f"torch.utils.checkpoint: {text} (The checkpointed function is {name}.){hint}")
 
 
@@ -365,6 +415,12 @@ def checkpoint(function: Callable, *args: Any, use_reentrant: bool | None = None
     preserve_rng_state (default True): the second run draws the same random numbers as the first.
     context_fn: returns two contexts, for the first and for the second run. determinism_check: "none" turns off the
     comparison of what both runs saved.
+
+    >>> from flambeau.utils.checkpoint import checkpoint
+    >>> block, x = nn.Sequential(nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 4)), torch.ones(2, 4, requires_grad=True)
+    >>> checkpoint(block, x, use_reentrant=False).sum().backward()
+    >>> x.grad.shape
+    torch.Size([2, 4])
     """
     if use_reentrant is None:
         warnings.warn("torch.utils.checkpoint: the use_reentrant parameter should be passed explicitly. Starting in "
@@ -389,7 +445,11 @@ def checkpoint(function: Callable, *args: Any, use_reentrant: bool | None = None
     frame = _Frame(function, args, kwargs, _Surroundings(preserve), recompute_context,
                    early_stop if _early_stop is None else _early_stop, _CHECKS[determinism_check],
                    debug if _debug is None else _debug)
-    with saved_tensors_hooks(frame.pack, frame.unpack), forward_context:
+    if frame.debug:
+        from ._selective_checkpoint import Log
+        frame.logs = Log(), Log()
+    with saved_tensors_hooks(frame.pack, frame.unpack), forward_context, (
+            contextlib.nullcontext() if frame.logs is None else frame.logs[0]):
         result = function(*args, **kwargs)
     frame.complete = True
     return result
@@ -397,7 +457,13 @@ def checkpoint(function: Callable, *args: Any, use_reentrant: bool | None = None
 
 def checkpoint_sequential(functions: Any, segments: int, input: Any, use_reentrant: bool | None = None,
                           **kwargs: Any) -> Any:
-    """Runs a Sequential (or list of functions) in this many segments, all but the last of them checkpointed."""
+    """Runs a Sequential (or list of functions) in this many segments, all but the last of them checkpointed.
+
+    >>> from flambeau.utils.checkpoint import checkpoint_sequential
+    >>> net, x = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 1)), torch.ones(3, 2, requires_grad=True)
+    >>> checkpoint_sequential(net, 2, x, use_reentrant=False).shape
+    torch.Size([3, 1])
+    """
     if use_reentrant is None:
         warnings.warn("torch.utils.checkpoint.checkpoint_sequential: the use_reentrant parameter should be passed "
                       "explicitly. In version 2.9 we will raise an exception if use_reentrant is not passed. "
@@ -429,9 +495,13 @@ def checkpoint_sequential(functions: Any, segments: int, input: Any, use_reentra
     return run(start, len(functions))(input)
 
 
-# ------------------------------------------------------------------------------------------------- names without code
+# -------------------------------------------------------------------------------------------------------- selective
 class CheckpointPolicy(enum.Enum):
-    """What selective checkpointing does with an operation's output."""
+    """What selective checkpointing does with an operation's output.
+
+    >>> torch.utils.checkpoint.CheckpointPolicy.MUST_SAVE
+    <CheckpointPolicy.MUST_SAVE: 0>
+    """
 
     MUST_SAVE = 0
     PREFER_SAVE = 1
@@ -441,15 +511,26 @@ class CheckpointPolicy(enum.Enum):
 
 
 class SelectiveCheckpointContext:
-    """What a selective checkpointing policy is told."""
+    """What a selective checkpointing policy is told.
 
-    def __init__(self, *, is_recompute: bool):
-        self.is_recompute = is_recompute
+    >>> torch.utils.checkpoint.SelectiveCheckpointContext(is_recompute=True).is_recompute
+    True
+    """
+
+    def __init__(self, *, is_recompute: bool, op_output: Any = None):
+        self.is_recompute, self.op_output = is_recompute, op_output
 
 
 class GraphExecGroup:
     """Backward passes inside one `with` block recompute each checkpoint at most once between them; no two of them may need
-    the same saved tensor. Checkpoints with reentry take no notice of it."""
+    the same saved tensor. Checkpoints with reentry take no notice of it.
+
+    >>> from flambeau.utils.checkpoint import GraphExecGroup, checkpoint
+    >>> x = torch.ones(2, requires_grad=True)
+    >>> y = checkpoint(torch.exp, x, use_reentrant=False)
+    >>> with GraphExecGroup():
+    ...     y.sum().backward()
+    """
 
     _current = threading.local()
 
@@ -477,6 +558,19 @@ SAC_IGNORED_OPS: set[Any] = set()
 
 
 def create_selective_checkpoint_contexts(policy_fn_or_list: Any, allow_cache_entry_mutation: bool = False) -> Any:
-    """Selective checkpointing needs a dispatch mode below autograd, which flambeau does not have."""
-    raise NotImplementedError("create_selective_checkpoint_contexts: selective checkpointing by operation is not "
-                              "implemented; checkpoint(fn, ..., use_reentrant=False) recomputes the whole of fn")
+    """For `context_fn`: the results of some operations are kept, the others are computed again in backward.
+
+    policy_fn_or_list: policy(ctx, op, *args, **kwargs) says for each operation what to do with its result (CheckpointPolicy,
+    or whether to save it); or a list of the operations whose results are kept. allow_cache_entry_mutation: whether what was
+    kept may be changed in place before backward.
+
+    >>> from functools import partial
+    >>> from flambeau.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
+    >>> x = torch.ones(2, 2, requires_grad=True)
+    >>> kept = partial(create_selective_checkpoint_contexts, [torch.ops.aten.mm.default])
+    >>> checkpoint(lambda x: (x @ x).sin().sum(), x, use_reentrant=False, context_fn=kept).backward()
+    >>> x.grad.shape
+    torch.Size([2, 2])
+    """
+    from ._selective_checkpoint import contexts
+    return contexts(policy_fn_or_list, allow_cache_entry_mutation)

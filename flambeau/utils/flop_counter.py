@@ -1,8 +1,11 @@
-"""Counts the floating-point operations of products, convolutions and attention, forward and backward."""
+"""Counts the floating-point operations of products, convolutions and attention, forward and backward.
+
+The profiler counts functions (`count_of`), `FlopCounterMode` the operations below autograd that they are made of.
+"""
 
 from __future__ import annotations
 
-import inspect
+import functools
 import math
 import warnings
 from collections import defaultdict
@@ -10,8 +13,10 @@ from collections.abc import Callable
 from typing import Any
 
 from ..ops import aten as _aten
-from ..ops.core.overrides import TorchFunctionMode
+from ..ops.aten import OpOverloadPacket
 from ..tensors.tensor import Tensor
+from ._python_dispatch import TorchDispatchMode
+from ._pytree import tree_map
 from .module_tracker import ModuleTracker
 
 __all__ = ["FlopCounterMode", "register_flop_formula"]
@@ -19,7 +24,7 @@ __all__ = ["FlopCounterMode", "register_flop_formula"]
 Count = tuple[str, int]  # the name of the operation in PyTorch's table, and its operations
 
 
-# ---------------------------------------------------------------------------------------- what each function does
+# ---------------------------------------------------------------------- what each function does, for the profiler
 def _matmul(a: Tensor, b: Tensor, *rest: Any, **named: Any) -> Count:
     """2 * rows * inner * columns, for every matrix of the batch."""
     inner = a.shape[-1]
@@ -62,10 +67,6 @@ _COUNTS: dict[str, Callable[..., Count]] = {
     "scaled_dot_product_attention": _attention,
 }
 _CONVOLUTIONS = {f"conv{t}{d}d": bool(t) for t in ("", "_transpose") for d in (1, 2, 3)}
-_BACKWARD = {"convolution": "convolution_backward", "_scaled_dot_product_flash_attention":
-             "_scaled_dot_product_flash_attention_backward", "addmm": "mm", "baddbmm": "bmm"}
-_COMPOSITE = frozenset("multi_head_attention_forward einsum bilinear tensordot linalg_multi_dot chain_matmul inner".split())
-_formulas: dict[Any, Callable[..., int]] = {}
 
 
 def count_of(name: str, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Count | None:
@@ -82,28 +83,126 @@ def _factors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, Ten
     return args[0] if args else kwargs["input"], args[1] if len(args) > 1 else kwargs["weight"]
 
 
+# -------------------------------------------------------------------------- what each operation below autograd does
+def mm_flop(a_shape: Any, b_shape: Any, *args: Any, out_shape: Any = None, **kwargs: Any) -> int:
+    """2 * rows * inner * columns."""
+    return 2 * a_shape[0] * a_shape[1] * b_shape[1]
+
+
+def addmm_flop(self_shape: Any, a_shape: Any, b_shape: Any, out_shape: Any = None, **kwargs: Any) -> int:
+    return mm_flop(a_shape, b_shape)
+
+
+def bmm_flop(a_shape: Any, b_shape: Any, out_shape: Any = None, **kwargs: Any) -> int:
+    return 2 * a_shape[0] * a_shape[1] * a_shape[2] * b_shape[2]
+
+
+def baddbmm_flop(self_shape: Any, a_shape: Any, b_shape: Any, out_shape: Any = None, **kwargs: Any) -> int:
+    return bmm_flop(a_shape, b_shape)
+
+
+def conv_flop_count(x_shape: Any, w_shape: Any, out_shape: Any, transposed: bool = False) -> int:
+    """For every position of the result (of the input, where transposed) one product with the kernel."""
+    positions = math.prod((x_shape if transposed else out_shape)[2:])
+    return 2 * x_shape[0] * positions * math.prod(w_shape)
+
+
+def conv_flop(x_shape: Any, w_shape: Any, _bias: Any, _stride: Any, _padding: Any, _dilation: Any, transposed: bool, *args: Any,
+              out_shape: Any = None, **kwargs: Any) -> int:
+    return conv_flop_count(x_shape, w_shape, out_shape, transposed)
+
+
+def conv_backward_flop(grad_shape: Any, x_shape: Any, w_shape: Any, _bias: Any, _stride: Any, _padding: Any, _dilation: Any,
+                       transposed: bool, _output_padding: Any, _groups: Any, output_mask: Any, out_shape: Any = None) -> int:
+    """The gradients of input and weight are convolutions of as many operations as the forward one."""
+    return (output_mask[0] + output_mask[1]) * conv_flop_count(x_shape, w_shape, grad_shape, transposed)
+
+
+def sdpa_flop_count(query_shape: Any, key_shape: Any, value_shape: Any) -> int:
+    """Scores and their product with the values."""
+    b, h, rows, width = query_shape
+    return 2 * b * h * rows * key_shape[2] * (width + value_shape[3])
+
+
+def sdpa_flop(query_shape: Any, key_shape: Any, value_shape: Any, *args: Any, out_shape: Any = None, **kwargs: Any) -> int:
+    return sdpa_flop_count(query_shape, key_shape, value_shape)
+
+
+def sdpa_backward_flop_count(grad_out_shape: Any, query_shape: Any, key_shape: Any, value_shape: Any) -> int:
+    """The scores once more, and two products for each of the two that the forward pass made."""
+    b, h, rows, width = query_shape
+    return 2 * b * h * rows * key_shape[2] * (3 * width + 2 * value_shape[3])
+
+
+def sdpa_backward_flop(grad_out_shape: Any, query_shape: Any, key_shape: Any, value_shape: Any, *args: Any,
+                       out_shape: Any = None, **kwargs: Any) -> int:
+    return sdpa_backward_flop_count(grad_out_shape, query_shape, key_shape, value_shape)
+
+
+def shape_wrapper(formula: Callable[..., int]) -> Callable[..., int]:
+    """A formula over shapes as one over tensors."""
+    @functools.wraps(formula)
+    def counted(*args: Any, out_val: Any = None, **kwargs: Any) -> int:
+        args, kwargs, out_shape = tree_map(_shape, (args, kwargs, out_val))
+        return formula(*args, out_shape=out_shape, **kwargs)
+
+    return counted
+
+
+def _shape(value: Any) -> Any:
+    return value.shape if isinstance(value, Tensor) else value
+
+
+flop_registry: dict[Any, Callable[..., int]] = {}
+
+
 def register_flop_formula(targets: Any, get_raw: bool = False) -> Callable:
-    """A decorator: the function tells the operations of a function (or of a custom operation) from its arguments."""
+    """A decorator: the function tells the operations of an operation from its arguments' shapes (get_raw: from themselves)."""
     def register(formula: Callable[..., int]) -> Callable[..., int]:
+        counted = formula if get_raw else shape_wrapper(formula)
         for target in targets if isinstance(targets, (list, tuple)) else (targets,):
-            _formulas[target] = formula
+            if not isinstance(target, OpOverloadPacket) and not hasattr(target, "_opoverload"):
+                raise ValueError(f"register_flop_formula(targets): expected each target to be OpOverloadPacket (i.e. "
+                                 f"torch.ops.mylib.foo), or a custom operation, got {target} which is of type {type(target)}")
+            if target in flop_registry:
+                raise RuntimeError(f"duplicate registrations for {target}")
+            flop_registry[_packet_of(target)] = counted
         return formula
 
     return register
 
 
-class FlopCounterMode(TorchFunctionMode):
-    """A `with` block whose operations are counted by module; the backward passes of what is made in it count too."""
+def _packet_of(target: Any) -> Any:
+    """Of a custom operation: what modes see of it."""
+    return target if isinstance(target, OpOverloadPacket) else target._opoverload._overloadpacket
+
+
+for _names, _formula in (("mm", mm_flop), ("addmm", addmm_flop), ("bmm", bmm_flop), ("baddbmm", baddbmm_flop),
+                         ("convolution _convolution", conv_flop), ("convolution_backward", conv_backward_flop),
+                         ("_scaled_dot_product_flash_attention _scaled_dot_product_efficient_attention "
+                          "_scaled_dot_product_cudnn_attention", sdpa_flop),
+                         ("_scaled_dot_product_flash_attention_backward _scaled_dot_product_efficient_attention_backward "
+                          "_scaled_dot_product_cudnn_attention_backward", sdpa_backward_flop)):
+    register_flop_formula([getattr(_aten, n) for n in _names.split()])(_formula)
+
+
+class FlopCounterMode(TorchDispatchMode):
+    """A `with` block whose operations are counted by module, those of backward passes too.
+
+    As in PyTorch the attention that is fused on a CPU (`_scaled_dot_product_flash_attention_for_cpu`) has no formula: give one
+    in custom_mapping to count it.
+    """
 
     def __init__(self, mods: Any = None, depth: int = 2, display: bool = True,
                  custom_mapping: dict[Any, Callable] | None = None):
+        super().__init__()
         if mods is not None:
-            warnings.warn("FlopCounterMode: mods is not needed, all modules are followed", stacklevel=2)
+            warnings.warn("mods argument is not needed anymore, you can stop passing it", stacklevel=2)
         self.depth, self.display = depth, display
-        self.custom = {**_formulas, **(custom_mapping or {})}
+        custom = {k: v if getattr(v, "_get_raw", False) else shape_wrapper(v) for k, v in (custom_mapping or {}).items()}
+        self.flop_registry = {**flop_registry, **custom}
         self.flop_counts: dict[str, dict[Any, int]] = defaultdict(lambda: defaultdict(int))
         self.mod_tracker = ModuleTracker()
-        self._counting = False
 
     # ------------------------------------------------------------------------------------------------------- results
     def get_total_flops(self) -> int:
@@ -130,66 +229,25 @@ class FlopCounterMode(TorchFunctionMode):
     def __enter__(self) -> FlopCounterMode:
         self.flop_counts.clear()
         self.mod_tracker.__enter__()
-        self._counting = True
         super().__enter__()
         return self
 
     def __exit__(self, *exc: Any) -> None:
         super().__exit__(*exc)
-        self._counting = False
         self.mod_tracker.__exit__(*exc)
         if self.display:
             print(self.get_table(self.depth))
 
     # ------------------------------------------------------------------------------------------------------ counting
-    def _add(self, name: str, count: int, modules: Any) -> None:
-        op = getattr(_aten, name)
-        for module in modules:
-            self.flop_counts[module][op] += count
-
-    def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        name = getattr(func, "__name__", "")
-        if func in self.custom:
-            result = func(*args, **kwargs)
-            self._note(result, (name, self.custom[func](*args, **kwargs, out_val=result)), ())
-        elif name in _COUNTS:
-            result = func(*args, **kwargs)
-            self._note(result, count_of(name, result, args, kwargs), (*args, *kwargs.values()))
-        elif name in _CONVOLUTIONS:
-            result = func(*args, **kwargs)
-            self._note(result, count_of(name, result, args, kwargs), _factors(args, kwargs))
-        elif name in _COMPOSITE:
-            with _again(self):  # what it is made of counts
-                result = inspect.unwrap(func)(*args, **kwargs)
-        else:
-            result = func(*args, **kwargs)
+        result = func(*args, **kwargs)
+        packet = func._overloadpacket
+        if packet in self.flop_registry:
+            count = self.flop_registry[packet](*args, **kwargs, out_val=result)
+            for module in set(self.mod_tracker.parents):
+                self.flop_counts[module][packet] += count
         return result
-
-    def _note(self, result: Any, count: Count, inputs: Any) -> None:
-        """Counts the call, and its backward pass when that comes: once more for each factor that wants a gradient."""
-        name, flops = count
-        modules = list(self.mod_tracker.parents)
-        self._add(name, flops, modules)
-        node = result.grad_fn if isinstance(result, Tensor) else None
-        wanted = sum(isinstance(t, Tensor) and t.requires_grad and t.ndim > 1 for t in inputs)
-        if node is not None and wanted:
-            back = _BACKWARD.get(name, name)
-            times = flops * wanted if "attention" not in name else flops * 5 // 2
-            node.register_hook(lambda *grads: self._add(back, times, modules) if self._counting else None)
-
-
-class _again:
-    """Enters a mode for the calls inside a function that it has just been asked about."""
-
-    def __init__(self, mode: FlopCounterMode):
-        self.mode = mode
-
-    def __enter__(self) -> None:
-        TorchFunctionMode.__enter__(self.mode)
-
-    def __exit__(self, *exc: Any) -> None:
-        TorchFunctionMode.__exit__(self.mode, *exc)
 
 
 def _short(n: int) -> str:

@@ -155,6 +155,11 @@ class Dot:
     """A graph in Graphviz's language that can draw itself; a notebook shows it.
 
     Graphviz draws it where its program `dot` is found; otherwise it is drawn here, PNG with the help of Pillow.
+
+    >>> x = torch.ones(2, requires_grad=True)
+    >>> dot = torch.viz.make_dot((x * 2).sum(), {"x": x})
+    >>> dot.source.startswith("digraph")
+    True
     """
 
     format = "svg"  # what `render` writes unless it is told otherwise

@@ -36,6 +36,9 @@ def explore(loss: Tensor | Sequence[Tensor] | Callable[[], Tensor], model: Modul
     for a leaf's `.grad` do not.
 
         viz.explore(lambda: loss_fn(model(x), y), model, "step.html")
+
+    >>> net = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 1))
+    >>> explored = torch.viz.explore(net(torch.ones(4, 2)).mean(), net, path="step.html")
     """
     if callable(loss) and not isinstance(loss, Tensor):
         with recording(model):
@@ -61,7 +64,12 @@ def explore(loss: Tensor | Sequence[Tensor] | Callable[[], Tensor], model: Modul
 
 
 class Explored:
-    """An explored graph. `data` is what the page shows, as plain data; a notebook shows the page itself."""
+    """An explored graph. `data` is what the page shows, as plain data; a notebook shows the page itself.
+
+    >>> x = torch.ones(2, requires_grad=True)
+    >>> [vertex["kind"] for vertex in torch.viz.explore((x * 2).sum(), path="graph.html").data["vertices"]]
+    ['leaf', 'op', 'op', 'output']
+    """
 
     def __init__(self, data: dict[str, Any]):
         self.data = data

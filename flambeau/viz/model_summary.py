@@ -328,7 +328,11 @@ def _related(layers: list[Layer]) -> list[Layer]:
 
 # ------------------------------------------------------------------------------------------------------------ the table
 class Summary:
-    """What was counted; `str()` is the table."""
+    """What was counted; `str()` is the table.
+
+    >>> torch.viz.summary(nn.Linear(2, 3), (1, 2), verbose=0).total_params
+    9
+    """
 
     def __init__(self, model: Module, layers: list[Layer], inputs: Any, form: _Form, ran: bool):
         self.summary_list, self.formatting, self._ran = layers, form, ran
@@ -420,8 +424,8 @@ class _Form:
         elif layer.is_recursive:
             params = percent = "(recursive)"
         else:
-            whole = deepest or layer.is_leaf_layer
-            params = f"{shown:,}" if layer.trainable_params or not whole else f"({shown:,})"
+            includes_children = deepest or layer.is_leaf_layer
+            params = f"{shown:,}" if layer.trainable_params or not includes_children else f"({shown:,})"
             percent = f"{shown / total:>7.2%}"
             if shown <= 0:
                 params, percent = "--", "     --"

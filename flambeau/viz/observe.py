@@ -53,7 +53,7 @@ def _hook(node: Node, number: int, links: dict[tuple[int, int], int], seen: Pass
         seen.order.append(number)
         seen.gradients[number] = [None if g is None else statistics(g) for g in grads]
 
-    def behind(sent: tuple[Any, ...], grads: tuple[Any, ...]) -> None:
+    def after(sent: tuple[Any, ...], grads: tuple[Any, ...]) -> None:
         for slot, g in enumerate(sent):
             link = links.get((number, slot))
             if link is not None and g is not None:
@@ -62,7 +62,7 @@ def _hook(node: Node, number: int, links: dict[tuple[int, int], int], seen: Pass
                     seen.sent[link] = found["norm"]
 
     node.register_prehook(before)
-    node.register_hook(behind)
+    node.register_hook(after)
 
 
 def _as_it_was(node: Node) -> Any:

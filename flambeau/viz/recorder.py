@@ -35,6 +35,11 @@ class recording:
         viz.explore(loss, model)
 
     Operations take longer inside. What the block computes is what it would compute without.
+
+    >>> net = nn.Linear(2, 1)
+    >>> with torch.viz.recording(net):
+    ...     loss = net(torch.ones(4, 2)).mean()
+    >>> explored = torch.viz.explore(loss, net, path="step.html")
     """
 
     def __init__(self, model: Module | None = None):

@@ -12,6 +12,10 @@ from .table import table, time_text
 MEMORY_EVENT_NAME, OUT_OF_MEMORY_EVENT_NAME = "[memory]", "[OutOfMemory]"
 DeviceType = enum.Enum("DeviceType", "CPU CUDA MKLDNN OPENGL OPENCL IDEEP HIP FPGA MAIA XLA Vulkan Metal XPU MPS Meta HPU VE "
                        "Lazy IPU MTIA PrivateUse1", start=0)
+DeviceType.__doc__ = """Where a measured event ran.
+
+>>> torch.profiler.DeviceType.CPU
+<DeviceType.CPU: 0>"""
 Kernel = namedtuple("Kernel", ["name", "device", "duration"])
 
 

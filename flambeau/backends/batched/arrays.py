@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
+from .. import registry
+
 _next_number = itertools.count(1).__next__
 _ALL = slice(None)
 _counting = threading.RLock()  # a level may end while another one begins, in one thread or in two
@@ -28,12 +30,13 @@ ITEM = ("vmap: It looks like you're calling .item() on a Tensor. We don't suppor
 class Level:
     """One call of vmap. `alive` counts those that some array still belongs to: then a backward pass may meet such arrays."""
 
-    __slots__ = ("number", "randomness", "size")
+    __slots__ = ("number", "position", "randomness", "size")
     alive = 0
     run_function: Any = None  # how a custom autograd Function runs at a level (func/functions.py)
 
     def __init__(self, size: int, randomness: str = "error"):
         self.number, self.size, self.randomness = _next_number(), size, randomness
+        self.position = 1  # among the transformations under way, counted from the outermost
         with _counting:
             Level.alive += 1
 
@@ -165,7 +168,7 @@ def marked(array: Any) -> tuple[int, ...]:
 def broadcast(x: Any, shape: tuple[int, ...]) -> Any:
     """np.broadcast_to, for batched arrays too."""
     if x.__class__ is not BatchedArray:
-        return np.broadcast_to(x, shape)
+        return np.broadcast_to(x, shape) if x.__class__ is ndarray else registry.backend_of(x).call("expand", (x, shape))
     examples = x.examples.reshape((x.level.size, *(1,) * (len(shape) - x.ndim), *x.shape))
     return BatchedArray(x.level, broadcast(examples, (x.level.size, *shape)))
 

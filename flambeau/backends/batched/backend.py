@@ -25,7 +25,7 @@ class Maker:
     """Makes new arrays that are batched as another one is (`x.new_zeros`...)."""
 
     def __init__(self, x: Any):
-        self.x, self.NAME = x, NAME
+        self.x, self.NAME, self.behind = x, NAME, registry.backend_of(innermost(x))
 
     def _over(self, make: Any) -> Any:
         levels = levels_of(self.x)[::-1]  # what the innermost level wraps has its batch first behind all outer ones
@@ -35,17 +35,17 @@ class Maker:
         return array
 
     def empty(self, shape: Any, dtype: Any) -> Any:
-        return self._over(lambda sizes: registry.cpu.empty((*sizes, *shape), dtype))
+        return self._over(lambda sizes: self.behind.empty((*sizes, *shape), dtype))
 
     def zeros(self, shape: Any, dtype: Any) -> Any:
-        return self._over(lambda sizes: registry.cpu.zeros((*sizes, *shape), dtype))
+        return self._over(lambda sizes: self.behind.zeros((*sizes, *shape), dtype))
 
     def full(self, shape: Any, dtype: Any, value: Any) -> Any:
-        return self._over(lambda sizes: registry.cpu.full((*sizes, *shape), dtype, value))
+        return self._over(lambda sizes: self.behind.full((*sizes, *shape), dtype, value))
 
     def ordered(self, shape: Any, order: Any, dtype: Any) -> Any:
         many = len(levels_of(self.x))
-        return self._over(lambda sizes: registry.cpu.ordered(
+        return self._over(lambda sizes: self.behind.ordered(
             (*sizes, *shape), (*range(many), *[o + many for o in order]), dtype))
 
     def fill(self, target: Any, value: Any) -> None:

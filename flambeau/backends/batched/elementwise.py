@@ -25,7 +25,7 @@ def pointwise(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
                 on_cpu = on_cpu and a.examples.__class__ is np.ndarray
             else:
                 on_cpu = False
-        elif a.__class__ is np.ndarray:
+        elif isinstance(a, np.ndarray):
             ndim = max(ndim, a.ndim)
     if not mine:  # asked for by another rule
         return run(kernel, *args)

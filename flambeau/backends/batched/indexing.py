@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import Level, broadcast
+from .. import registry
+from .arrays import Level, broadcast, innermost
 from .elementwise import pointwise
 from .table import batched, examples, has, inside, one_by_one, rule, run, up
 
@@ -23,9 +24,14 @@ def _places(indices: Any) -> tuple[list[int], bool, int]:
     return given, together, max([a.ndim for a in indices if a is not None])
 
 
-def _numbers(level: Level, ndim: int) -> np.ndarray:
-    """The number of each example, as positions of the batch."""
-    return np.arange(level.size).reshape((level.size, *(1,) * ndim))
+def _beside(x: Any, values: np.ndarray) -> Any:
+    """Values of the host's on the device of an array."""
+    return registry.backend_of(innermost(x)).asarray(values)
+
+
+def _numbers(x: Any, level: Level, ndim: int) -> Any:
+    """The number of each example, as positions of the batch, where x is."""
+    return _beside(x, np.arange(level.size).reshape((level.size, *(1,) * ndim)))
 
 
 def _order(first: int, count: int, total: int) -> tuple[int, ...]:
@@ -46,7 +52,7 @@ def index(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
         return batched(made, level)
     places = [None if a is None else inside(a, level, count) for a in indices]
     if has(x, level):
-        made = run(kernel, x.examples, [_numbers(level, count), *places])
+        made = run(kernel, x.examples, [_numbers(x, level, count), *places])
         if together and given[0]:
             made = made.transpose(_order(given[0], count, made.ndim))
     else:
@@ -76,7 +82,7 @@ def index_put(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     else:
         rest = len(x.shape) - len(given)
         values = inside(values, level, count + rest)
-    return batched(run(kernel, examples(x, level), [_numbers(level, count), *places], values, accumulate), level)
+    return batched(run(kernel, examples(x, level), [_numbers(x, level, count), *places], values, accumulate), level)
 
 
 @rule
@@ -100,7 +106,7 @@ def index_change(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
         values, positions = values if kernel == "index_fill" else values.reshape((positions.size,)), positions.reshape((-1,))
         return index_change(kernel, level, (x.reshape((1,)), 0, positions, values, *rest)).reshape(())
     if kernel == "index_fill" and has(values, level):  # another value for each example: where it goes is a question of its own
-        places = run(kernel, np.zeros(x.shape, bool), dim, positions, True)
+        places = run(kernel, _beside(x, np.zeros(x.shape, bool)), dim, positions, True)
         return pointwise("where", level, (places, values.astype(x.dtype), x))
     if has(positions, level):
         return _index_change_each(kernel, level, args)
@@ -136,7 +142,8 @@ def added_rows(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     size, rows = level.size, shape[0]
     source = examples(source, level).reshape((size * positions.size, *shape[1:]))
     at = examples(positions, level).reshape((size, positions.size))
-    at = run("add", run("remainder", at, np.asarray(rows, at.dtype)), (np.arange(size) * rows).astype(at.dtype)[:, None])
+    first = _beside(at, (np.arange(size) * rows).astype(at.dtype)[:, None])
+    at = run("add", run("remainder", at, np.asarray(rows, at.dtype)), first)
     return batched(run(kernel, source, at.reshape((-1,)), (size * rows, *shape[1:])).reshape((size, *shape)), level)
 
 
@@ -230,7 +237,8 @@ def _wrapped(positions: Any, size: int) -> Any:
 def _shifted(positions: Any, level: Level, rows: int) -> Any:
     """Rows of each example's table, where all tables lie behind each other."""
     at = examples(positions, level)
-    return run("add", at, (np.arange(level.size) * rows).astype(at.dtype).reshape((-1, *(1,) * positions.ndim)))
+    first = (np.arange(level.size) * rows).astype(at.dtype).reshape((-1, *(1,) * positions.ndim))
+    return run("add", at, _beside(at, first))
 
 
 @rule

@@ -128,20 +128,20 @@ def _float_range(start: float, step: float, count: int, dtype: np.dtype) -> ndar
     half = dtype.itemsize == 2
     lanes = 16 if half else 32 // dtype.itemsize
     index = np.arange(count, dtype=np.float64)
-    whole = count - count % (2 * lanes)
+    in_pairs = count - count % (2 * lanes)
     lane = index % lanes
     if dtype == _FLOAT64:
         out = fma(index, step, start)
-        if whole:
-            first = np.repeat(out[:whole:lanes], lanes)
-            out[:whole] = fma(lane[:whole], step, first)
+        if in_pairs:
+            first = np.repeat(out[:in_pairs:lanes], lanes)
+            out[:in_pairs] = fma(lane[:in_pairs], step, first)
         return out
     if half:
         start, step = float(np.float32(start)), float(np.float32(step))
     out = fma(index, step, start).astype(np.float32).astype(dtype)
-    if whole:
-        first = np.repeat(out[:whole:lanes], lanes).astype(np.float64)
-        out[:whole] = fma(lane[:whole], step, first).astype(np.float32)
+    if in_pairs:
+        first = np.repeat(out[:in_pairs:lanes], lanes).astype(np.float64)
+        out[:in_pairs] = fma(lane[:in_pairs], step, first).astype(np.float32)
     return out
 
 

@@ -105,11 +105,13 @@ def elementwise(made: Any, args: Any) -> Any:
 
 
 def uneven(kernel: Any, x: Any, y: Any) -> Any:
-    """A pointwise kernel of two arrays that are large, or of which the first is not contiguous."""
+    """A pointwise kernel of any two arrays."""
+    if type(x) is not ndarray or type(y) is not ndarray:
+        return kernel(x, y)  # those of other devices know what to do
     if x.size >= LARGE or y.size >= LARGE:
         made = large(kernel, x, y)
     else:
         made = kernel(x, y, out=...)  # an array, not a scalar
-    if type(x) is not ndarray or x.ndim < 2 or (order := x.strides) == y.strides or sorted(order, reverse=True) == [*order]:
+    if x.ndim < 2 or (order := x.strides) == y.strides or sorted(order, reverse=True) == [*order]:
         return made
     return elementwise(made, (x, y))

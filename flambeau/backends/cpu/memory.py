@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
+from ..references import ASKED, HANDED_ON
 from ..strides import dense_strides
 
 POOLED_BYTES = 1 << 18
@@ -179,7 +180,6 @@ class Exposed(ndarray):
 _exposed: dict[int, int] = {}    # address of an owner -> how many Exposed lie over its memory
 _given: dict[int, Any] = {}      # address of a user's array that a tensor lies over -> weak reference to it
 marks = np.zeros(1 << 16, np.uint8)  # how many of both there are with some bits of their address: a first look, for native code
-_NAMED = getrefcount(object())   # references to what nothing else refers to, as getrefcount counts them
 
 
 def exposed(x: ndarray) -> ndarray:
@@ -214,13 +214,13 @@ def _taken_back(key: int) -> None:
 
 def is_exposed(x: ndarray) -> bool:
     """Whether somebody outside of flambeau may change x's memory without a word."""
-    base = x.base
+    base, holders = x.base, HANDED_ON  # of the array that owns the memory, besides one
     while type(base) is ndarray or type(base) is promised:
-        x, base = base, base.base
+        x, base, holders = base, base.base, 1  # the name x
     if base is not None:
         return not isinstance(base, (Block, Region)) or id(base) in _exposed
     key = id(x)
-    return key in _exposed or (key in _given and getrefcount(x) > _NAMED + 2)  # the name x, the view over it
+    return key in _exposed or (key in _given and getrefcount(x) > 1 + holders + ASKED)
 
 
 class Region(ndarray):

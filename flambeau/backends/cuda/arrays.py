@@ -16,6 +16,11 @@ from .launch import library, unrepeatable
 from .memory import Block
 from .streams import current
 
+
+class NotRecordable(RuntimeError):
+    """Work that a CUDA graph cannot repeat: it waits for the device, or goes past flambeau's memory."""
+
+
 _PLACES = (int, slice, type(None), type(Ellipsis))
 
 
@@ -30,6 +35,9 @@ class CudaArray(ndarray):
         return run_ufunc(ufunc, method, inputs, kwargs)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if any([type(a) is ndarray for a in args]):
+            from .backend import host_array
+            raise host_array()
         raise _refused(f"numpy.{function.__name__}")
 
     def __getitem__(self, key: Any) -> Any:
@@ -75,6 +83,8 @@ def _refused(what: str) -> NotImplementedError:
 
 def storage(nbytes: int) -> Block:
     """A new block, of the current stream's memory; native code is shown where to take the next ones from (quick.py)."""
+    if current.capture is not None:
+        return current.capture.block(nbytes)
     there, stream = memory.of(current.device), current.stream
     made = there.block(nbytes, stream)
     home = there.free.get(stream)
@@ -99,6 +109,13 @@ def _quick() -> Any:
 windows = _CudaWindows(CudaArray, Block, lambda nbytes: _quick().STORAGE(nbytes))
 
 
+def at_address(address: int, nbytes: int) -> Block:
+    """A block over memory that somebody else keeps."""
+    made = memory.pages(address, nbytes).view(Block)
+    made.used, made.lent_by = nbytes, current.device
+    return made
+
+
 def device_index(x: Any) -> int:
     block = windows.owner(x)
     home = getattr(block, "home", None)
@@ -113,6 +130,8 @@ def upload(source: ndarray, wait: bool = True) -> CudaArray:
     source = source if type(source) is ndarray else source.view(ndarray)
     if not source.flags.c_contiguous and _host_dense(source) is None:
         source, wait = np.ascontiguousarray(source), True
+    if current.capture is not None:
+        return current.capture.upload(source)
     made = windows.like(source, source.dtype)
     unrepeatable()
     if made.size:
@@ -130,6 +149,8 @@ def download(x: CudaArray) -> ndarray:
     """The elements on the host."""
     from . import faults
     from .backend import dense
+    if current.capture is not None:
+        raise NotRecordable("operation not permitted when stream is capturing: elements of a CUDA tensor were read on the host")
     x = dense(x)
     unrepeatable()
     made = np.empty(x.size, x.dtype)

@@ -19,9 +19,9 @@ from ..cpu.memory import dense_order
 from ..cpu.table import KERNELS as _HOST_KERNELS
 from ..facts import POINTWISE, VIEWS
 from ..registry import two_devices
-from . import fills, folds, pointwise
+from . import faults, fills, folds, pointwise
 from .arrays import CudaArray, device_index, download, upload, windows
-from .driver import machine
+from .driver import blocking, machine
 from .fills import arange, eye, linspace  # noqa: F401
 from .launch import Plan, choose_stream, unrepeatable
 from .memory import Awaited
@@ -343,10 +343,12 @@ def call(name: str, args: tuple[Any, ...]) -> Any:
         else:
             if made is not NotImplemented:
                 return made
-            reason = None
+            reason = None if over_cupy.cupy() is not None else "not installed; `pip install flambeau[cuda]` brings it"
         kinds = ", ".join([str(a.dtype) for a in args if isinstance(a, ndarray)])
-        raise NotImplementedError(f"flambeau has no CUDA kernel for '{name}' of {kinds or 'these arguments'} yet"
-                                  + (f" (CuPy: {reason!r})" if reason is not None else "")) from reason
+        raise NotImplementedError(
+            f"flambeau has no CUDA kernel for '{name}' of {kinds or 'these arguments'} yet"
+            + ("" if reason is None else f" (CuPy, which could do it, is {reason})" if reason.__class__ is str else
+               f" (CuPy: {reason!r})")) from (reason if isinstance(reason, Exception) else None)
     return made
 
 
@@ -391,6 +393,20 @@ def run_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dic
     write(out[0], made)
     return out[0]
 
+
+def _waited(run: Any) -> Any:
+    """`call`, waiting for the device: what a kernel finds wrong is raised where it was called (CUDA_LAUNCH_BLOCKING=1)."""
+    def call(name: str, args: tuple[Any, ...]) -> Any:
+        made = run(name, args)
+        machine().activate(current.device)
+        machine().synchronize()
+        faults.check()
+        return made
+    return call
+
+
+if blocking():
+    call = _waited(call)
 
 from . import kernels  # noqa: E402, F401  (they need what is above)
 from .random import draw_into  # noqa: E402, F401

@@ -29,6 +29,7 @@ from .unfold import columns_of, sum_of
 Ints = "tuple[int, ...]"
 _LAST = CHANNEL_ORDER["channels_last"]
 _ROOM = 1 << 30      # bytes of columns at a time
+_PAYS = 1 << 24      # multiplications from which TF32 is quicker than single precision
 _MOST = 1 << 31      # elements of an array, and more, that cuDNN does not take
 
 
@@ -73,7 +74,9 @@ def _geometry(work: str, image: Ints, weight: Ints, result: Ints, stride: Ints, 
     if len(stride) == 1:  # the library's convolutions have two dimensions or three
         shapes = [(*s[:2], 1, *s[2:]) for s in shapes]
         numbers = [(blank, *n) for blank, n in zip((1, 0, 1), numbers)]
-    return Geometry(work, *shapes, *numbers, groups, dtype, *switches)
+    last, tf32, *others = switches
+    tf32 = tf32 and math.prod(result) * math.prod(weight[1:]) >= _PAYS
+    return Geometry(work, *shapes, *numbers, groups, dtype, last, tf32, *others)
 
 
 # ------------------------------------------------------------------------------------------------------ three works

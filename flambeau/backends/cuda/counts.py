@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import struct
 from typing import Any
 
@@ -18,6 +19,7 @@ from .rows import plain
 from .rules import blank
 from .table import kernel as enter
 
+_F64 = np.dtype(np.float64)
 _TEXT = """
 #include "index.cuh"
 typedef {a} A;
@@ -58,6 +60,27 @@ extern "C" __global__ void searched(const Search f, R *o, const A *edges, const 
             else high = middle;
         }}
         o[e] = (R)low;
+    }}
+}}
+"""
+_BOXES = """
+#include "index.cuh"
+typedef {a} A;
+struct Boxes {{ long count, step, edges; }};
+
+// The box of each point, by one more of its coordinates: -1 is outside. The last box is closed.
+extern "C" __global__ void boxed(const Boxes f, long *o, const A *x, const A *edges) {{
+    FOR_ALL(e, f.count) {{
+        const auto v = value_of(x[e * f.step]);
+        long low = 0, high = f.edges;
+        while (low < high) {{
+            const long middle = (low + high) / 2;
+            if (value_of(edges[middle]) <= v) low = middle + 1;
+            else high = middle;
+        }}
+        const bool inside = v >= value_of(edges[0]) && v <= value_of(edges[f.edges - 1]);
+        const long at = low - 1 < f.edges - 2 ? low - 1 : f.edges - 2;
+        o[e] = o[e] < 0 || !inside ? -1 : o[e] * (f.edges - 1) + at;
     }}
 }}
 """
@@ -115,11 +138,41 @@ def histc(x: CudaArray, bins: int, low: float, high: float) -> Any:
     return _counted(at, bins).astype(x.dtype)
 
 
+@enter("histogramdd")
+def histogramdd(x: CudaArray, edges: Any, weight: CudaArray | None, density: bool) -> Any:
+    """Counts, or sums of weights, of points in boxes; x is (points, dimensions)."""
+    if x.dtype not in COMPUTED:
+        return NotImplemented
+    at, shape = zeros((x.shape[0],), INT64), tuple([e.size - 1 for e in edges])
+    bins = math.prod(shape)
+    for d, edge in enumerate(edges):
+        if at.size and bins:
+            column = x[:, d]
+            fixed = struct.pack("3q", at.size, column.strides[0] // x.itemsize, edge.size)
+            plan = _plan(_BOXES.format(a=STORED[x.dtype]), "boxed", "ppp", at.size, fixed, device_index(x))
+            plan.run(at, column, plain(edge))
+    if weight is None:
+        total = _counted(at, bins).astype(_F64)
+    else:
+        total = zeros((bins,), _F64)
+        add(total, at, weight, (1, bins, 1))
+    total = total.reshape(shape)
+    if density:
+        total = call("div", (total, call("sum", (total, None, False, None))))
+        for d, edge in enumerate(edges):
+            wide = edge.astype(_F64)
+            total = call("div", (total, call("sub", (wide[1:], wide[:-1])).reshape(
+                [-1 if k == d else 1 for k in range(len(edges))])))
+    return total.astype(x.dtype)
+
+
 @enter("searchsorted")
 def searchsorted(edges: CudaArray, values: CudaArray, right: bool, order: CudaArray | None, small: bool) -> Any:
-    if order is not None or edges.dtype != values.dtype or edges.dtype not in COMPUTED:
+    if edges.dtype != values.dtype or edges.dtype not in COMPUTED:
         return NotImplemented
     out = blank("searchsorted", edges, values, right, order, small)
+    if order is not None:
+        edges = call("gather", (edges, edges.ndim - 1, order))
     if not out.size:
         return out
     edges, values = plain(edges), plain(values)

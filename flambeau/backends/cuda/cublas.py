@@ -70,7 +70,9 @@ def _handle(device: int) -> int:
 
 @functools.cache
 def _workspace(device: int, stream: int) -> Any:
-    return windows.storage(_WORKSPACE)
+    from .graphs import outside
+    with outside():
+        return windows.storage(_WORKSPACE)
 
 
 class _Heuristic(ctypes.Structure):

@@ -15,6 +15,7 @@ from typing import Any
 from ..registry import OutOfMemoryError
 
 _P, _SIZE = ctypes.c_void_p, ctypes.c_size_t
+_HERE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _MEMORY = 2           # the driver's number for "out of memory"
 _ATTRIBUTES = {"capability_major": 75, "capability_minor": 76, "multiprocessors": 16, "threads_per_multiprocessor": 39,
                "warp": 10, "shared_per_block": 97, "l2": 38, "integrated": 18}
@@ -32,6 +33,19 @@ def shared_library(name: str, versions: tuple[int, ...], what: str) -> ctypes.CD
         with contextlib.suppress(OSError):
             return ctypes.CDLL(place)
     raise Unavailable(f"NVIDIA's {what} ({name}) was not found: `pip install flambeau[cuda]` brings it")
+
+
+def blocking() -> bool:
+    """Whether each launch is waited for, so that its faults show where it is made: the driver reads this variable, too."""
+    return os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0")
+
+
+def where() -> str:
+    """", in operation, called at the user's line": the outermost of flambeau's functions on the stack."""
+    frame, operation = sys._getframe(1), ""
+    while frame is not None and frame.f_code.co_filename.startswith(_HERE):
+        operation, frame = frame.f_code.co_name, frame.f_back
+    return "" if frame is None else f", in {operation}, called at {frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 class Machine:
@@ -55,6 +69,7 @@ class Machine:
             raise Unavailable("No CUDA GPUs are available")
         self.count = count.value
         self.launch = ctypes.cast(library.cuLaunchKernel, _P).value
+        self.node_setter = ctypes.cast(library.cuGraphExecKernelNodeSetParams_v2, _P).value
         self.activation = ctypes.cast(library.cuCtxSetCurrent, _P).value
 
     def words(self, code: int) -> str:
@@ -64,8 +79,15 @@ class Machine:
 
     def check(self, code: int, what: str) -> None:
         if code:
-            raise RuntimeError(f"CUDA error: {self.words(code)} ({what}). Faults of kernels are noticed late: "
-                               "CUDA_LAUNCH_BLOCKING=1 shows the operation and the line")
+            self._here()
+            noticed, late = where(), "" if blocking() else (
+                " Faults of kernels are noticed late: CUDA_LAUNCH_BLOCKING=1 shows the operation and the line")
+            raise RuntimeError(f"CUDA error: {self.words(code)} ({what}{noticed}).{late}")
+
+    def _here(self) -> None:
+        if self.process != os.getpid():
+            raise RuntimeError("Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use "
+                               "the 'spawn' start method")
 
     def _made(self, what: str, *args: Any) -> int:
         """The handle or address that a function of the driver gives."""
@@ -75,9 +97,7 @@ class Machine:
 
     # ----------------------------------------------------------------------------------------------------- devices
     def context(self, device: int) -> int:
-        if self.process != os.getpid():
-            raise RuntimeError("Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use "
-                               "the 'spawn' start method")
+        self._here()
         found = self._contexts.get(device)
         if found is None:
             found = self._contexts[device] = self._made("cuDevicePrimaryCtxRetain", device)
@@ -209,7 +229,64 @@ class Machine:
     def function(self, module: int, name: str) -> int:
         return self._made("cuModuleGetFunction", _P(module), name.encode())
 
+    # ------------------------------------------------------------------------------------------------------ graphs
+    def begin_capture(self, stream: int) -> None:
+        """From now on a stream's work is written down as a graph instead of being done."""
+        self.check(self.library.cuStreamBeginCapture_v2(_P(stream), 2), "cuStreamBeginCapture")  # 2: all else goes on as ever
 
+    def end_capture(self, stream: int) -> int:
+        """The graph; 0 where something that cannot be written down has spoilt it."""
+        made = _P()
+        return (made.value or 0) if not self.library.cuStreamEndCapture(_P(stream), ctypes.byref(made)) else 0
+
+    def last_node(self, stream: int) -> int:
+        """The node that what comes next in a capture waits for: 0 at the beginning, or where there are several."""
+        status, number, graph, nodes, count = ctypes.c_int(), ctypes.c_uint64(), _P(), ctypes.POINTER(_P)(), _SIZE()
+        made = map(ctypes.byref, (status, number, graph, nodes, count))
+        self.check(self.library.cuStreamGetCaptureInfo_v2(_P(stream), *made), "cuStreamGetCaptureInfo")
+        return (nodes[0] or 0) if count.value == 1 else 0
+
+    def node_before(self, node: int) -> int:
+        """The node that a node of a graph waits for: 0 if there is none, or several."""
+        nodes, edges, count = (_P * 2)(), ctypes.create_string_buffer(64), _SIZE(2)
+        self.check(self.library.cuGraphNodeGetDependencies_v2(_P(node), nodes, edges, ctypes.byref(count)),
+                   "cuGraphNodeGetDependencies")
+        return (nodes[0] or 0) if count.value == 1 else 0
+
+    def graph_size(self, graph: int) -> int:
+        """How many nodes a graph has."""
+        count = _SIZE()
+        self.check(self.library.cuGraphGetNodes(_P(graph), None, ctypes.byref(count)), "cuGraphGetNodes")
+        return count.value
+
+    def instantiated(self, graph: int) -> int:
+        return self._made("cuGraphInstantiateWithFlags", _P(graph), ctypes.c_uint64(0))
+
+    def launch_graph(self, made: int, stream: int) -> None:
+        self.check(self.library.cuGraphLaunch(_P(made), _P(stream)), "cuGraphLaunch")
+
+    def retarget(self, made: int, node: int, like: int, device: int) -> None:
+        """From the next launch on, a node of an instantiated graph does what a node of another graph does."""
+        kind, values = ctypes.c_int(), ctypes.create_string_buffer(256)
+        self.check(self.library.cuGraphNodeGetType(_P(like), ctypes.byref(kind)), "cuGraphNodeGetType")
+        if kind.value == 0:    # a kernel
+            self.check(self.library.cuGraphKernelNodeGetParams_v2(_P(like), values), "cuGraphKernelNodeGetParams")
+            self.check(self.library.cuGraphExecKernelNodeSetParams_v2(_P(made), _P(node), values),
+                       "cuGraphExecKernelNodeSetParams")
+        elif kind.value == 1:  # a copy
+            self.check(self.library.cuGraphMemcpyNodeGetParams(_P(like), values), "cuGraphMemcpyNodeGetParams")
+            self.check(self.library.cuGraphExecMemcpyNodeSetParams(_P(made), _P(node), values, _P(self.context(device))),
+                       "cuGraphExecMemcpyNodeSetParams")
+        elif kind.value != 2:  # zeros: always the same
+            raise RuntimeError(f"a node of kind {kind.value} in a CUDA graph cannot be changed")
+
+    def end_graph(self, graph: int) -> None:
+        self.library.cuGraphDestroy(_P(graph))
+
+    def end_instantiated(self, made: int) -> None:
+        self.library.cuGraphExecDestroy(_P(made))
+
+    # -------------------------------------------------------------------------------------------------- libraries
     def product(self, geometry: Any, device: int, stream: int, fast: bool) -> Any:
         from .cublas import product
         return product(geometry, device, stream, fast)

@@ -153,6 +153,7 @@ def _enter(name: str, start: str, join: str, of: str, whole: bool) -> None:
 _enter("any", "0", "x | y", "a != 0", True)
 _enter("all", "1", "x & y", "a != 0", True)
 _enter("count_nonzero", "0", "x + y", "a != 0", True)
+_enter("hash_tensor", "0", "x ^ y", "bits_of(a)", True)
 _enter("prod", "1", "x * y", "a", False)
 _enter("nansum", "0", "x + y", "a != a ? (T)0 : a", False)
 _plans: dict[Any, Any] = {}

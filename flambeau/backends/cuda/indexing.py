@@ -20,6 +20,7 @@ from .places import (
     add,
     apart,
     around,
+    can_add,
     changing,
     checked,
     launch,
@@ -30,7 +31,6 @@ from .places import (
     taken,
     zeros,
 )
-from .pointwise import COMPUTED
 from .rows import plain
 from .rules import blank
 from .table import kernel as enter
@@ -58,7 +58,7 @@ def take(x: CudaArray, at: CudaArray) -> CudaArray:
 @enter("embedding_dense_backward", repeatable=True)
 def embedding_dense_backward(grad: CudaArray, indices: CudaArray, count: int, padding_idx: int,
                              scale_grad_by_freq: bool) -> Any:
-    if grad.dtype not in COMPUTED:
+    if not can_add(grad.dtype):
         return NotImplemented
     out = zeros((count, grad.shape[-1]), grad.dtype)
     skipped = padding_idx if padding_idx >= 0 else 1 << 62
@@ -69,7 +69,7 @@ def embedding_dense_backward(grad: CudaArray, indices: CudaArray, count: int, pa
 
 @enter("added_rows", repeatable=True)
 def added_rows(source: CudaArray, at: CudaArray, shape: Any) -> Any:
-    if source.dtype not in COMPUTED:
+    if not can_add(source.dtype):
         return NotImplemented
     out = zeros(shape, source.dtype)
     at = checked(at, shape[0], True, faults.site(IndexError, out_of_bounds(0, shape[0])))
@@ -79,7 +79,7 @@ def added_rows(source: CudaArray, at: CudaArray, shape: Any) -> Any:
 
 @changing("index_add")
 def index_add(x: CudaArray, dim: int, at: CudaArray, source: CudaArray, alpha: Any) -> Any:
-    if x.dtype not in COMPUTED:
+    if not can_add(x.dtype):
         return NotImplemented
     at = checked(at, around(x, dim)[1], False, faults.site(IndexError, RANGE))
     add(x, at, apart(source, x), around(x, dim), alpha=alpha)
@@ -104,7 +104,7 @@ def index_fill(x: CudaArray, dim: int, at: CudaArray, value: Any) -> None:
 
 @changing("index_reduce")
 def index_reduce(x: CudaArray, dim: int, at: CudaArray, source: CudaArray, reduce: str, include_self: bool) -> Any:
-    if x.dtype not in COMPUTED:
+    if not can_add(x.dtype, reduce):
         return NotImplemented
     at = checked(at, around(x, dim)[1], False, faults.site(IndexError, RANGE))
     add(x, at, apart(source, x), around(x, dim), reduce, include_self)
@@ -187,7 +187,7 @@ def index(x: CudaArray, indices: Any) -> Any:
 
 @changing("index_put")
 def index_put(x: CudaArray, indices: Any, values: CudaArray, accumulate: bool) -> Any:
-    if accumulate and x.dtype not in COMPUTED:
+    if accumulate and not can_add(x.dtype):
         return NotImplemented
     spot, values = _Spot(x, indices), apart(values, x)
     if not broadcasts_to(values.shape, spot.shape):
@@ -214,7 +214,7 @@ def put(x: CudaArray, at: CudaArray, source: CudaArray, accumulate: bool) -> Any
     site = faults.site(IndexError, f"out of range: tried to access index {{}} on a tensor of {x.size} elements.")
     source = plain(apart(source, x))
     if accumulate:
-        if x.dtype not in COMPUTED:
+        if not can_add(x.dtype):
             return NotImplemented
         add(x, checked(at, x.size, True, site), source, (1, x.size, 1))
     else:

@@ -2,11 +2,14 @@
 
 from . import (  # noqa: F401
     attention,
+    bags,
     conv,
     counts,
+    ctc,
     extremes,
     indexing,
     losses,
+    margins,
     masks,
     moments,
     moves,
@@ -17,6 +20,7 @@ from . import (  # noqa: F401
     pooling,
     products,
     random,
+    rejection,
     resample,
     sampling,
     scaling,

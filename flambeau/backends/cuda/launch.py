@@ -35,8 +35,18 @@ def library() -> ctypes.CDLL:
         raise NotImplementedError("CUDA needs Linux on x86-64 or aarch64, and an ordinary build of Python")
     made = toolchain.load(toolchain.build((toolchain.HERE / "cuda.c").read_text(), "cuda"))
     found = toolchain.interpreter(*_PYTHON)
-    made.fl_cuda_attach((_P * (len(found) + 1))(*found, id(None)), _P(machine().launch), _P(machine().activation),
+    made.fl_cuda_attach((_P * (len(found) + 1))(*found, id(None)), redirecting().fl_graph_launch, _P(machine().activation),
                            ctypes.py_object(_failed))
+    return made
+
+
+@functools.cache
+def redirecting() -> ctypes.CDLL:
+    """What stands between a launch and the driver (native/cuda_graph.c)."""
+    made = toolchain.load(toolchain.build((toolchain.HERE / "cuda_graph.c").read_text(), "cudagraph"))
+    made.fl_graph_attach(_P(machine().launch), _P(machine().node_setter))
+    made.fl_graph_redirect.restype = made.fl_graph_launched.restype = ctypes.c_long
+    made.fl_graph_redirect.argtypes = [_P, _P, ctypes.c_long]
     return made
 
 

@@ -6,6 +6,7 @@ it held is then free for the next one on the same stream: the device works throu
 
 from __future__ import annotations
 
+import bisect
 import ctypes
 import functools
 import gc
@@ -23,6 +24,7 @@ from .driver import machine
 
 _SLAB = 2 << 20       # bytes from which small blocks are cut
 _SMALL = 1 << 20
+_NOTED = 8 << 20      # bytes from which the line is noted that a block was asked for in
 _LINE = 512           # sizes are multiples of this, so blocks are aligned for the widest loads
 
 
@@ -44,16 +46,17 @@ def freed(block: Block) -> None:
     pages, home = block.base, getattr(block, "home", None)
     if type(pages) is Pages and home is not None:
         lists = home.after_others() if home.__class__ is Awaited else home
+        lists = lists.heir or lists
         lists.device.allocated -= pages.nbytes
         lists[pages.nbytes].append(pages)
 
 
 class _Free(dict):
-    """Free pieces of a stream by their size."""
+    """Free pieces of a stream by their size, or those of a graph. heir: where pieces go once the graph is gone."""
 
     def __init__(self, device: Memory, stream: int):
         super().__init__()
-        self.device, self.stream = device, stream
+        self.device, self.stream, self.heir = device, stream, None
 
     def wait_for(self, stream: int) -> None:
         """What comes next on this stream comes after what is in another one now."""
@@ -98,7 +101,7 @@ class Memory:
         self.reserved = self.most_reserved = self.retries = self.failures = 0
         self.fraction = 1.0  # of the device's memory: what may be taken
         self.lock = threading.Lock()
-        self.empty = _pages(0, 0).view(Block)
+        self.empty = pages(0, 0).view(Block)
 
     allocated = property(lambda self: self.counts[0], lambda self, value: self.counts.__setitem__(0, value))
     most_allocated = property(lambda self: self.counts[1], lambda self, value: self.counts.__setitem__(1, value))
@@ -106,9 +109,28 @@ class Memory:
     def block(self, nbytes: int, stream: int) -> Block:
         if not nbytes:
             return self.empty
+        return self.block_of(self._home(stream), nbytes)
+
+    def _home(self, stream: int) -> _Free:
         home = self.free.get(stream)
         if home is None:
             home = self.free[stream] = _Free(self, stream)
+        return home
+
+    def pool(self, stream: int) -> _Free:
+        """Pieces for a graph alone: what it does at each launch must find its memory untouched by others."""
+        return _Free(self, stream)
+
+    def end_pool(self, pool: _Free) -> None:
+        """The graph is gone: its pieces are free for everything on its stream."""
+        pool.heir = home = self._home(pool.stream)
+        for size, pieces in pool.items():
+            home[size] += pieces
+        pool.clear()
+
+    def block_of(self, home: _Free, nbytes: int) -> Block:
+        if not nbytes:
+            return self.empty
         size = _rounded(nbytes)
         try:
             pages = home[size].pop()
@@ -116,7 +138,7 @@ class Memory:
             pages = self._more(size, home)
         made = pages.view(Block)
         made.used, made.home = nbytes, home
-        if history.on:
+        if size >= _NOTED or history.on:
             history.note(made)
         self.allocated += size
         if self.allocated > self.most_allocated:
@@ -141,7 +163,7 @@ class Memory:
             self.segments[address] = wanted
             self.reserved += wanted
             self.most_reserved = max(self.most_reserved, self.reserved)
-        pieces = [_pages(address + at, size) for at in range(0, wanted - size + 1, size)]
+        pieces = [pages(address + at, size) for at in range(0, wanted - size + 1, size)]
         home[size] += pieces[1:]
         return pieces[0]
 
@@ -166,26 +188,28 @@ class Memory:
 
     def _give_back(self) -> None:
         machine().synchronize()  # kernels may still be at it
-        unused: dict[int, int] = {}
-        for address, size in self.segments.items():
-            for lists in self.free.values():
-                for piece, pages in lists.items():
-                    unused[address] = unused.get(address, 0) + piece * sum(
-                        [address <= p.ctypes.data < address + size for p in pages])
-        for address, size in [(a, s) for a, s in self.segments.items() if unused.get(a, 0) >= s - s % max(_LINE, 1) > 0]:
-            for lists in self.free.values():
-                for piece in list(lists):
-                    lists[piece] = [p for p in lists[piece] if not address <= p.ctypes.data < address + size]
+        starts, unused = sorted(self.segments), dict.fromkeys(self.segments, 0)
+        segment_of = lambda piece: starts[bisect.bisect_right(starts, piece.ctypes.data) - 1]
+        pieces = [(lists, size, piece, segment_of(piece)) for lists in self.free.values() for size in lists
+                  for piece in lists[size]]
+        for _, size, _, segment in pieces:
+            unused[segment] += size
+        whole = {a for a, size in self.segments.items() if unused[a] >= size - size % _LINE}
+        for lists in self.free.values():
+            lists.clear()
+        for lists, size, piece, segment in pieces:
+            if segment not in whole:
+                lists[size].append(piece)
+        for address in whole:
             machine().release(address)
-            del self.segments[address]
-            self.reserved -= size
+            self.reserved -= self.segments.pop(address)
 
     def reset_peaks(self) -> None:
         self.most_allocated, self.most_reserved = self.allocated, self.reserved
 
 
 class _History:
-    """Where in the program pieces of memory were asked for, while somebody wants to know."""
+    """Where in the program pieces of memory were asked for: large ones, and while somebody wants to know it all others."""
 
     def __init__(self) -> None:
         self.on = False
@@ -196,14 +220,25 @@ class _History:
         library().fl_cuda_homeless()
 
     def note(self, block: Block) -> None:
+        """The number of the line is looked up when a message wants it."""
         frame = sys._getframe(2)
         while frame is not None and frame.f_code.co_filename.startswith(_HERE):
             frame = frame.f_back
-        block.line = "an unknown line" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        block.line = None if frame is None else (frame.f_code, frame.f_lasti)
 
 
 history = _History()
 _HERE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+def _line(block: Block) -> str | None:
+    """The line that a block was asked for in, if it was noted."""
+    found = block.__dict__.get("line")
+    if found is None:
+        return None
+    code, at = found
+    line = next((line for start, end, line in code.co_lines() if start <= at < end and line), code.co_firstlineno)
+    return f"{code.co_filename}:{line}"
 
 
 def holders(memory: Memory) -> str:
@@ -220,19 +255,19 @@ def holders(memory: Memory) -> str:
             shapes[id(block)] = f"{type(found).__name__} of {tuple(array.shape)}, {array.dtype}"
     totals: dict[str, list[int]] = {}
     for key, block in blocks.items():
-        entry = totals.setdefault(block.__dict__.get("line") or shapes[key], [0, 0])
+        entry = totals.setdefault(_line(block) or shapes[key], [0, 0])
         entry[0] += 1
         entry[1] += block.nbytes
     if not totals:
         return ""
     most = sorted(totals.items(), key=lambda item: -item[1][1])[:5]
     text = "; ".join([f"{_words(size)} in {count} from {name}" for name, (count, size) in most])
-    hint = "" if any(["line" in b.__dict__ for b in blocks.values()]) else (
+    hint = "" if any([name not in shapes.values() for name, _ in most]) else (
         ". torch.cuda.memory._record_memory_history() at the program's start makes this say which lines made them")
     return f" The most is held by: {text}{hint}."
 
 
-def _pages(address: int, size: int) -> Any:
+def pages(address: int, size: int) -> Any:
     if not size:
         return np.zeros(0, np.uint8).view(Pages)
     return np.frombuffer((ctypes.c_char * size).from_address(address), np.uint8).view(Pages)

@@ -130,6 +130,15 @@ def _view_copies() -> None:
 _view_copies()
 
 
+def _batch_dims() -> None:
+    """Into and out of a level of vmap: the host's functions, which ask for views by name."""
+    for name in ("add_batch_dim", "remove_batch_dim"):
+        kernel(name)(lambda *args, name=name: _HOST_KERNELS[name](*args))
+
+
+_batch_dims()
+
+
 @kernel("unsafe_view")
 def unsafe_view(x: CudaArray, shape: Any) -> CudaArray:
     return (x if x.flags.c_contiguous else copied_(x)).reshape(shape)

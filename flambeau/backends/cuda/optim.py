@@ -1,7 +1,6 @@
 """Optimizer updates of many tensors in one launch, and clipping of gradients by their norm (as cpu/layers/optim.py).
 
-A table in the device's memory holds the sizes and addresses of all tensors, and behind them the pieces that blocks share. It is
-kept for the next step, in which memory that was freed and taken again usually lies where it lay.
+A table in the device's memory holds the sizes and addresses of all tensors, and behind them the pieces that blocks share.
 """
 
 from __future__ import annotations
@@ -14,10 +13,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .arrays import CudaArray, device_index, upload, windows
+from . import pinned
+from .arrays import CudaArray, NotRecordable, device_index, upload, windows
 from .driver import machine
 from .launch import Plan, library
 from .launch import kernel as built
+from .streams import current
 from .table import kernel
 
 _Arrays = list[CudaArray]
@@ -156,11 +157,17 @@ _RULES = {
 
 # ------------------------------------------------------------------------------------------------------------- tables
 @functools.lru_cache(64)
-def _table(device: int, rows: bytes) -> tuple[CudaArray, int]:
-    """The table of tensors on the device, and how many pieces they have."""
-    table = np.frombuffer(rows, np.int64)
-    pieces = [(i << 32) + k for i, size in enumerate(table[::_COLUMNS]) for k in range(-(-int(size) // _PIECE))]
-    return upload(np.concatenate([table, np.array(pieces, np.int64)])), len(pieces)
+def _pieces(sizes: bytes) -> np.ndarray:
+    """The pieces of tensors of these sizes: the number of the tensor, and below it that of the piece."""
+    counts = -(-np.frombuffer(sizes, np.int64) // _PIECE)
+    return np.concatenate([(i << 32) + np.arange(n, dtype=np.int64) for i, n in enumerate(counts)])
+
+
+def _table(rows: np.ndarray) -> tuple[CudaArray, int]:
+    """The table of tensors on the device, and how many pieces they have. Gradients lie elsewhere at every step, so it is made
+    anew; nobody waits for it to get there."""
+    pieces = _pieces(rows[::_COLUMNS].tobytes())
+    return upload(pinned.copied(np.concatenate([rows, pieces])), wait=False), len(pieces)
 
 
 @functools.cache
@@ -180,7 +187,9 @@ def _collected(*columns: _Arrays) -> tuple[int, CudaArray, int, int] | None:
         return None
     if machine().count > 1 and any([device_index(a) != device for column in columns for a in column]):
         return None
-    table, pieces = _table(device, rows.tobytes())
+    table, pieces = _table(rows)
+    if current.capture is not None:
+        current.capture.held.append(table)  # for as long as the graph
     return device, table, count, pieces
 
 
@@ -224,6 +233,9 @@ def _counted(name: str, columns: tuple[_Arrays, ...], steps: list[Any], numbers:
     """
     if any([type(s) is CudaArray or s.ndim for s in (*steps, *(products or ()))]):
         return False
+    if current.capture is not None and not current.capture.live:
+        raise NotRecordable("Attempting CUDA graph capture of step() for an optimizer whose counts are on the host: a launch "
+                            "would not move them. flambeau.compile makes graphs of whole training steps")
     kinds: dict[Any, list[int]] = {}
     for i, step in enumerate(steps):
         kinds.setdefault((step.item() + 1, None if products is None else products[i].item()), []).append(i)

@@ -27,7 +27,7 @@ from ..cpu import memory as _memory
 from ..cpu import parallel as _parallel
 from ..cpu.pointwise import loops as _loops
 from ..geometry import RUNS
-from .arrays import CudaArray, device_index, windows
+from .arrays import CudaArray, NotRecordable, device_index, windows
 from .backend import copied
 from .driver import machine
 from .memory import Block, Pages
@@ -173,6 +173,8 @@ def _taken(made: Any, held: list[Any], rule: Any = None) -> Any:
         raise TypeError("a kernel made an array of the host's")
     if not isinstance(made, cupy().ndarray):
         return made
+    if not made.size:
+        return windows.empty(made.shape, made.dtype)
     for block in held:
         if block.nbytes and block.ctypes.data <= made.data.ptr < block.ctypes.data + block.nbytes:
             return windows.over(block, made.shape, made.dtype, made.data.ptr - block.ctypes.data, made.strides)
@@ -201,6 +203,8 @@ def run(name: str, args: tuple[Any, ...]) -> Any:
     kernel = _kernel(name)
     if kernel is None:
         return NotImplemented
+    if current.capture is not None:
+        raise NotRecordable(f"'{name}' runs over CuPy, whose memory a CUDA graph cannot keep")
     blocks: list[Any] = []
 
     def collect(value: Any) -> None:

@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
+from .arrays import NotRecordable
 from .launch import unrepeatable
+from .streams import current
 
 SEED, OFFSET = 0, 1  # places in the words
 
@@ -44,6 +46,9 @@ def check_offset(offset: int) -> None:
 
 def advance(words: Any, used: int) -> tuple[int, int]:
     """(seed, offset) of a draw that takes so many words of each stream; the next one starts behind them."""
+    if current.capture is not None and not current.capture.live:
+        raise NotRecordable("random numbers inside of torch.cuda.graph are not implemented: each launch would draw the same. "
+                            "flambeau.compile makes graphs that draw as the plain call does")
     unrepeatable()
     seed, offset = int(words[SEED]), int(words[OFFSET])
     words[OFFSET] = offset + -(-used // 4) * 4

@@ -16,7 +16,7 @@ import numpy as np
 
 from . import faults
 from .arrays import CudaArray, device_index, windows
-from .backend import copied, fill, host_array
+from .backend import _parts, call, copied, fill, host_array
 from .driver import machine
 from .launch import Plan, kernel
 from .pointwise import COMPUTED, STORED
@@ -214,6 +214,11 @@ def checked(at: CudaArray, size: int, wrap: bool, site: int, skipped: int = 1 <<
     return made
 
 
+def can_add(dtype: np.dtype, reduce: str = "sum") -> bool:
+    """Whether `add` knows elements of this type."""
+    return dtype in COMPUTED or (dtype.kind == "c" and reduce in ("sum", "mean"))
+
+
 def add(x: CudaArray, at: CudaArray, source: CudaArray, sizes: tuple[int, int, int], reduce: str = "sum", own: bool = True,
          alpha: Any = 1, by_count: bool = False) -> None:
     """Into x (outer, size, inner), dense: source (outer, count, inner) at checked positions."""
@@ -222,6 +227,10 @@ def add(x: CudaArray, at: CudaArray, source: CudaArray, sizes: tuple[int, int, i
         return
     if source.dtype != x.dtype or not source.flags.c_contiguous:
         source = copied(source, windows.empty(source.shape, x.dtype))
+    if x.dtype.kind == "c":  # sums of pairs
+        if isinstance(alpha, complex):
+            source, alpha = (source, alpha.real) if not alpha.imag else (call("mul", (source, np.asarray(alpha, x.dtype))), 1)
+        return add(_parts(x), at, _parts(source), (outer, size, 2 * inner), reduce, own, alpha, by_count)
     ordered, order = sorted_rows(at)
     total, device = outer * at.size * inner, device_index(x)
     fixed = struct.pack("6qd", outer, size, at.size, inner, own, 2 if by_count else int(reduce == "mean"), float(alpha))

@@ -260,13 +260,3 @@ def drawn(x: Any, values: CudaArray) -> CudaArray:
 @kernel("drawn_third")
 def drawn_third(a: Any, b: Any, values: CudaArray) -> CudaArray:
     return values
-
-
-def _refuse(name: str) -> None:
-    @kernel(f"draw_{name}")
-    def draw(*args: Any) -> Any:
-        raise NotImplementedError(f"flambeau has no CUDA kernel for 'draw_{name}' yet: draw on the CPU and move the result")
-
-
-for _name in ("poisson", "binomial", "gamma", "dirichlet"):
-    _refuse(_name)

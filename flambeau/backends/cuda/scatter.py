@@ -8,8 +8,7 @@ from typing import Any
 from . import faults
 from .arrays import CudaArray, device_index, windows
 from .backend import _raw, copied
-from .places import INT64, add, apart, changing, filled_in, launch, out_of_bounds, positions, single, steps_of, zeros
-from .pointwise import COMPUTED
+from .places import INT64, add, apart, can_add, changing, filled_in, launch, out_of_bounds, positions, single, steps_of, zeros
 from .rules import blank
 from .table import kernel as enter
 
@@ -62,9 +61,7 @@ def _along(name: str, first: CudaArray, at: CudaArray, last: Any, dim: int, size
 
 
 def _bits(x: CudaArray) -> CudaArray:
-    if x.itemsize == 16:
-        raise NotImplementedError(f"gather and scatter of {x.dtype} on a CUDA device")
-    return _raw(x)
+    return x if x.itemsize == 16 else _raw(x)  # those of 16 bytes are moved as they are (places.UNITS)
 
 
 @enter("gather", repeatable=True)
@@ -117,7 +114,7 @@ def scatter(x: CudaArray, dim: int, at: CudaArray, source: Any) -> None:
 
 
 def _scatter_by(x: CudaArray, dim: int, at: CudaArray, source: Any, reduce: str, own_value: bool) -> Any:
-    if x.dtype not in COMPUTED:
+    if not can_add(x.dtype, reduce):
         return NotImplemented
     if not at.size:
         return None

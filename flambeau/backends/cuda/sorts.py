@@ -17,6 +17,7 @@ from .driver import machine
 from .launch import Plan, kernel
 from .pointwise import COMPUTED, STORED
 from .rows import plain
+from .rules import blank
 from .table import kernel as enter
 
 _INT64, _INT32 = np.dtype(np.int64), np.dtype(np.int32)
@@ -101,6 +102,22 @@ extern "C" __global__ void middles(const Sorting s, long *o, const A *x) {
     }
 }
 
+// Of sorted rows: how many elements that are equal to it come before each.
+extern "C" __global__ void repeated(const Sorting s, long *o, const A *x) {
+    const long count = s.rows * s.n;
+    for (long e = (long)blockIdx.x * blockDim.x + threadIdx.x; e < count; e += (long)gridDim.x * blockDim.x) {
+        const A *row = x + e / s.n * s.n;
+        const auto v = value_of(x[e]);
+        long low = 0, high = v == v ? e % s.n : 0;
+        while (low < high) {
+            const long middle = (low + high) / 2;
+            if (value_of(row[middle]) < v) low = middle + 1;
+            else high = middle;
+        }
+        o[e] = v == v ? e % s.n - low : 0;
+    }
+}
+
 extern "C" __global__ void finished(const Sorting s, A *values, long *places, const int *order, const A *x) {
     const long count = s.rows * s.n;
     for (long e = (long)blockIdx.x * blockDim.x + threadIdx.x; e < count; e += (long)gridDim.x * blockDim.x) {
@@ -181,8 +198,10 @@ def sort(x: CudaArray, dim: int, descending: bool) -> Any:
         return NotImplemented
     if not x.ndim:
         return _single(x)
-    values, places = sorted_rows(_last(x, dim), descending)
-    return _back(values, dim), _back(places, dim)
+    made = [_back(m, dim) for m in sorted_rows(_last(x, dim), descending)]
+    if x.flags.c_contiguous:
+        return tuple(made)
+    return tuple([copied(m, wanted) for m, wanted in zip(made, blank("sort", x, dim, descending))])
 
 
 @enter("topk")
@@ -235,3 +254,19 @@ def median(x: CudaArray, ignore_nan: bool = False) -> Any:
     if not _sortable(x) or not x.size:
         return NotImplemented
     return median_dim(plain(x).reshape((x.size,)), 0, False, ignore_nan)[0]
+
+
+@enter("mode")
+def mode(x: CudaArray, axis: int, keepdim: bool = False) -> Any:
+    """The most frequent value, the smallest of several, and where it comes last."""
+    if not _sortable(x):
+        return NotImplemented
+    if not x.ndim:
+        return _single(x)
+    values, places = sorted_rows(_last(x, axis))
+    before, n = windows.empty(values.shape, _INT64), values.shape[-1]
+    if x.size:
+        source, rows = text(x.dtype, _TILES[0], False), x.size // n
+        _plan(source, "repeated", "pp", -(-x.size // 256), 256, device_index(x), rows, n, 0).run(before, values)
+    at = call("argmax", (before, before.ndim - 1, True))  # the last of the longest run
+    return _at(tuple([call("gather", (m, m.ndim - 1, at)) for m in (values, places)]), 0, axis, keepdim)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 
 class Current(threading.local):
@@ -11,6 +12,7 @@ class Current(threading.local):
     def __init__(self) -> None:
         self.device = 0
         self.streams: dict[int, int] = {}
+        self.capture: Any = None  # what is writing this thread's work down (graphs.py)
 
     @property
     def stream(self) -> int:

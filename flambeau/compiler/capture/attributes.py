@@ -237,7 +237,7 @@ def _super_attribute(w: Any, o: Any, name: str) -> Any:
 
 
 def _tensor_attribute(w: Any, o: Any, kind: type, name: str) -> Any:
-    if type(o) is not Tensor and type(o) is not Parameter and not o._plain:
+    if type(o) is not Tensor and type(o) is not Parameter and not o._without_overrides:
         return _unsure(w, o, name)
     found = inherited(kind, name)
     w.note(Inherited, kind, name, found)

@@ -18,9 +18,9 @@ device_of = cpu.device_of
 check_bytes = cpu.check_bytes
 
 
-def _made(name: str) -> Any:
-    """A function of the CPU backend that makes an array out of nothing: a constant."""
-    function = getattr(cpu, name)
+def making(backend: Any, name: str) -> Any:
+    """A function of a backend that makes an array out of nothing: a constant."""
+    function = getattr(backend, name)
 
     def make(*args: Any, **kwargs: Any) -> Any:
         recorder = active()
@@ -30,23 +30,31 @@ def _made(name: str) -> Any:
     return make
 
 
-def _of_geometry(name: str) -> Any:
-    """A function of the CPU backend that looks at an array's geometry."""
-    function = getattr(cpu, name)
+def of_geometry(backend: Any, name: str) -> Any:
+    """A function of a backend that looks at an array's geometry."""
+    function = getattr(backend, name)
     return lambda x, *args, **kwargs: function(stripped(x), *args, **kwargs)
 
 
-def _window(name: str) -> Any:
-    """A function of the CPU backend that gives another window onto the same memory."""
-    function = getattr(cpu, name)
+def window(backend: Any, name: str) -> Any:
+    """A function of a backend that gives another window onto the same memory."""
+    function = getattr(backend, name)
     return lambda x, *args, **kwargs: traced(function(stripped(x), *args, **kwargs))
 
 
-empty, zeros, full, empty_strided, like, ordered, arange, linspace, logspace, eye, empty_like = map(_made, (
-    "empty", "zeros", "full", "empty_strided", "like", "ordered", "arange", "linspace", "logspace", "eye", "empty_like"))
-strides, storage_offset, address, is_contiguous, Storage, is_shared = map(_of_geometry, (
-    "strides", "storage_offset", "address", "is_contiguous", "Storage", "is_shared"))
-as_strided, over_bytes, storage_bytes, settled = map(_window, ("as_strided", "over_bytes", "storage_bytes", "settled"))
+MAKERS = (
+    "empty", "zeros", "full", "empty_strided", "like", "ordered", "arange", "linspace", "logspace", "eye", "empty_like")
+GEOMETRY = ("strides", "storage_offset", "address", "is_contiguous", "Storage", "is_shared")
+VIEWS = ("as_strided", "over_bytes", "storage_bytes", "settled")
+
+
+def wrapped(backend: Any) -> dict[str, Any]:
+    """What a traced backend has of its own: functions of the plain one, by name."""
+    return {name: wrap(backend, name) for wrap, names in ((making, MAKERS), (of_geometry, GEOMETRY), (window, VIEWS))
+            for name in names}
+
+
+globals().update(wrapped(cpu))
 
 
 def copy(x: Any, dtype: Any = None) -> Any:
@@ -104,4 +112,14 @@ def call(name: str, args: tuple[Any, ...]) -> Any:
     return recorder.call(name, args)
 
 
+def _on_device(backend: Any) -> Any:
+    """The backend of a CUDA device, or what notes its kernel calls while this thread captures."""
+    if active() is None:
+        return backend
+    from . import device
+    index = vars(backend).get("index")  # of one for another device than the current one
+    return device.on(device.current_device().index if index is None else index)
+
+
 registry.ARRAY_TYPES[Traced] = sys.modules[__name__]
+registry.tracing = _on_device

@@ -9,22 +9,15 @@ import numpy as np
 from numpy import ndarray
 
 from ...backends.cpu.memory import Block
+from ...backends.references import NAMED
 from ...native import pointer
 from ..ir.parts import Storage
-
-
-def _references_of_a_name() -> int:
-    value = object()
-    return getrefcount(value)
-
-
-_NAMED = _references_of_a_name()  # what getrefcount says of an object that only a local name refers to
 
 
 def _unseen(storage: Storage) -> bool:
     """Whether nobody outside can write to a constant's memory, as with a NumPy array that was made a tensor."""
     array, owner = storage.hold
-    return owner is array or getrefcount(owner) == 2 + _NAMED or type(owner) is not ndarray
+    return owner is array or getrefcount(owner) == 2 + NAMED or type(owner) is not ndarray
 
 
 def _dead(storage: Storage) -> bool:
@@ -33,8 +26,8 @@ def _dead(storage: Storage) -> bool:
     if not (owner.base is None or isinstance(owner, Block)):  # over memory of some other object
         return False
     if owner is array:
-        return getrefcount(array) == 3 + _NAMED  # the pair's two, and the other name
-    return array.base is owner and getrefcount(array) == 1 + _NAMED and getrefcount(owner) == 2 + _NAMED
+        return getrefcount(array) == 3 + NAMED  # the pair's two, and the other name
+    return array.base is owner and getrefcount(array) == 1 + NAMED and getrefcount(owner) == 2 + NAMED
 
 
 def _copy_in_place(array: ndarray) -> ndarray:
@@ -45,7 +38,11 @@ def _copy_in_place(array: ndarray) -> ndarray:
     return copy
 
 
-def _bytes(storage: Storage) -> bytes:
+def bytes_of(storage: Storage) -> bytes:
+    if storage.device:
+        from ...backends.cuda.arrays import at_address, download, windows
+        block = at_address(storage.start, storage.nbytes)
+        return download(windows.over(block, (storage.nbytes,), np.dtype(np.uint8), 0, (1,))).tobytes()
     return ctypes.string_at(storage.start, storage.nbytes)
 
 

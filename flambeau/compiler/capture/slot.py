@@ -8,20 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 from ...native import toolchain
+from ...native.calls import offset_of
 from ...tensors.tensor import Tensor
 from .traced import Traced
 
 SLOT = Tensor.__dict__["_array"]  # where a tensor keeps its array
 _PYTHON = ("PyObject_CallFunctionObjArgs", "Py_IncRef", "Py_DecRef")
-
-
-@functools.cache
-def offset_of(kind: type, name: str) -> int | None:
-    """Where instances of a class keep a slot, in bytes: it is looked for in one of them."""
-    made, mark = object.__new__(kind), object()
-    kind.__dict__[name].__set__(made, mark)
-    at = [n for n in range(0, kind.__basicsize__, 8) if ctypes.c_void_p.from_address(id(made) + n).value == id(mark)]
-    return at[0] if len(at) == 1 else None
 
 
 @functools.cache
@@ -40,6 +32,12 @@ def _native() -> Any:
     library.fl_slot_abroad.argtypes = [ctypes.py_object]
     library.fl_slot_attach(functions, ctypes.c_ssize_t(offset), ctypes.py_object(Traced))
     return library
+
+
+def hide(kind: type) -> None:
+    """Arrays of this type, too, are for the capturing thread alone."""
+    if (library := _native()) is not None:
+        library.fl_slot_hide(ctypes.py_object(kind))
 
 
 def put_in_front(read: Callable[..., Any], write: Callable[..., Any]) -> None:

@@ -84,6 +84,10 @@ class Traced(ndarray):
             recorder.write(window, value)
 
 
+PLAIN: dict[type, type] = {Traced: ndarray}   # types of traced arrays -> of those that they stand for
+TRACED: dict[type, type] = {ndarray: Traced}  # (device.py adds those of a CUDA device)
+
+
 def _look(array: Any, reason: str) -> None:
     if state.recorder is not None:
         state.recorder.look(array, reason)
@@ -109,8 +113,8 @@ def _advanced(key: Any) -> bool:
 def stripped(value: Any) -> Any:
     """A Traced array as the plain array over the same memory; a SymFloat as its number."""
     kind = value.__class__
-    if kind is Traced:
-        return value.original if value.original is not None else value.view(ndarray)
+    if kind in PLAIN:
+        return value.original if value.original is not None else value.view(PLAIN[kind])
     if kind is SymFloat:
         return bare_float(value)
     if kind is list or kind is tuple:
@@ -124,9 +128,9 @@ def active() -> Any:
 
 
 def traced(array: ndarray) -> Traced:
-    if array.__class__ is Traced:
+    if array.__class__ in PLAIN:
         return array
-    made = array.view(Traced)
+    made = array.view(TRACED[array.__class__])
     made.original = array
     return made
 

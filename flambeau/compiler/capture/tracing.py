@@ -32,9 +32,9 @@ from ..ir.parts import CONSTANT, INPUT, TEMPORARY, Number, Op, Storage, Value, v
 from ..run import pages
 from . import slot
 from .kernel_calls import _CHECKED, _by_value, _checked, _has_number, _is_view, changed_by
-from .memory import _bytes, _dead, _unseen, span
+from .memory import _dead, _unseen, bytes_of, span
 from .symbolic import SymFloat, extreme, loads
-from .traced import Traced, active, scalar, stripped, traced
+from .traced import PLAIN, TRACED, active, scalar, stripped, traced
 from .trees import comparable, flatten
 
 _get, _set = slot.SLOT.__get__, slot.SLOT.__set__  # where a tensor keeps its array
@@ -80,6 +80,7 @@ class Recorder:
         self.invoked: Any = None                  # the function and its arguments
         self.given: Any = None                    # what these are, taken apart
         self.casts: Any = None                    # what autocast around the call has cast so far
+        self.device = False                       # whether memory of a CUDA device was met
         self.reached: set[Any] = set()            # nodes of backward passes that freed their graph
 
     def fail(self, reason: str) -> None:
@@ -93,7 +94,7 @@ class Recorder:
     # --------------------------------------------------------------------------------- what the rest of flambeau says
     def look(self, array: Any, reason: str, writing: bool = False) -> None:
         """Somebody reads an array's elements, or may write to them: only those of a constant are the same at each call."""
-        if writing or array.__class__ is not Traced:
+        if writing or array.__class__ not in PLAIN:
             self.fail(reason)
         elif array.size:
             storage = self.value(array).storage
@@ -109,7 +110,7 @@ class Recorder:
 
     def loaded(self, tensor: Any) -> Any:
         """The number in a zero-dim tensor; a captured program reads it at each run, where it is used."""
-        if tensor._array.dtype.char not in "fdlqi":
+        if tensor._array.dtype.char not in "fdlqi" or tensor.is_cuda:
             return tensor.item()
         value = self.value(tensor._array)
         number = stripped(tensor._array).item()
@@ -141,7 +142,9 @@ class Recorder:
         return storage
 
     def new_storage(self, kind: str, array: ndarray) -> Storage:
-        memory = Memory(array)
+        bare = stripped(array)
+        device = bare.__class__ is not ndarray
+        memory = registry.backend_of(bare).Storage(bare) if device else Memory(array)
         start, nbytes = memory.address, memory.nbytes
         at = pointer(array) or 0
         if not array.size:  # says nothing about the memory that it is an empty window onto
@@ -149,7 +152,11 @@ class Recorder:
         elif not start <= at <= start + nbytes:
             start, nbytes = at, array.nbytes
         made = self._enter(Storage(len(self.storages), kind, start, nbytes, (array, memory.owner)))
-        if kind is TEMPORARY and nbytes >= _LARGE:
+        made.device = device
+        self.device |= device
+        if device and kind is TEMPORARY and nbytes:  # its memory is used again as in the plain call: there is not much of it
+            made.hold, made.alive = None, weakref.ref(memory.owner)
+        if kind is TEMPORARY and nbytes >= _LARGE and not device:
             self._since += nbytes
             if self._since > _SWEPT:
                 self._give_back()
@@ -170,6 +177,9 @@ class Recorder:
         at = bisect.bisect_right(self._starts, address) - 1
         if at >= 0:
             storage = self._by_start[at]
+            if storage.alive is not None and storage.alive() is None:  # another one may lie there by now
+                del self._starts[at], self._by_start[at]
+                return self.known(array)
             if address < storage.start + storage.nbytes:
                 return storage
         return None
@@ -178,7 +188,7 @@ class Recorder:
         """The window that an array is; unknown memory is a constant (that of tensors was claimed when they were met)."""
         storage = self.known(array) if array.size else None
         if storage is None:
-            if array.__class__ is Traced and array.size:
+            if array.__class__ in PLAIN and array.size:
                 self.fail("a tensor's memory belongs to no tensor that was there before")
             storage = self.new_storage(CONSTANT, array)
         elif storage.kind is INPUT:
@@ -212,24 +222,26 @@ class Recorder:
                 made.append(a)
         return made
 
-    def call(self, name: str, args: tuple[Any, ...]) -> Any:
-        """Runs a kernel and notes it."""
+    def call(self, name: str, args: tuple[Any, ...], backend: Any = cpu) -> Any:
+        """Runs a kernel of a backend and notes it."""
         values = self.arguments(args)
         if name in DYNAMIC and _by_value(name, values) and not self._folds(values, []):
             self.fail(f"the shape of the result of '{name}' depends on values")
         if self.failed is not None:
-            return cpu.call(name, tuple([stripped(a) for a in args]))
+            return backend.call(name, tuple([stripped(a) for a in args]))
         written = changed_by(name, values)
         foldable = self._folds(values, written)
         if not foldable:
             self._before_writing(written)
-        if _CHECKED:
+        if _CHECKED and backend is cpu:
             made = _checked(name, [stripped(a) for a in args], [v.key for v in written], self)
         else:
-            made = cpu.call(name, tuple([stripped(a) for a in args]))
+            made = backend.call(name, tuple([stripped(a) for a in args]))
         if made is False:  # the kernel does not serve these arrays; the caller knows another way
             return False
         if made is None or made is True:
+            if not written and backend is not cpu:
+                self.fail(f"nothing says what '{name}' changes")
             if not foldable:
                 self._note(name, values, [], written)
             return made
@@ -240,7 +252,7 @@ class Recorder:
         values = self.arguments(args)
         return self._result(name, values, made, [], self._folds(values, []))
 
-    def write(self, target: ndarray, value: Any) -> None:
+    def write(self, target: ndarray, value: Any, backend: Any = cpu) -> None:
         """Notes and does target[...] = value."""
         if value.__class__ is SymFloat:
             value = scalar(value, target.dtype)
@@ -250,9 +262,16 @@ class Recorder:
         foldable = self._folds(values, values[:1])
         if not foldable:
             self._before_writing(values[:1])
-        registry.cpu.write(stripped(target), stripped(value))
+        backend.write(stripped(target), stripped(value))
         if not foldable:
             self._note("copy_into", values, [], values[:1])
+
+    def draw_into(self, words: ndarray, out: ndarray, name: str, args: tuple[Any, ...], backend: Any) -> None:
+        """Notes and does a draw into an array of a CUDA device."""
+        values = self.arguments([words, out, name, args])
+        self._before_writing(values[:2])
+        backend.draw_into(stripped(words), stripped(out), name, stripped(args))
+        self._note("draw_into", values, [], values[:2])
 
     def _folds(self, values: list[Any], written: list[Value]) -> bool:
         """Whether a call computes a constant: nothing but constants goes in, and no earlier operation is disturbed."""
@@ -265,7 +284,7 @@ class Recorder:
             storage = v.storage
             if storage.kind is CONSTANT:  # from here on it changes at every call
                 storage.kind = TEMPORARY
-                storage.init = _bytes(storage)
+                storage.init = bytes_of(storage)
 
     def _result(self, name: str, values: list[Any], made: Any, written: list[Value], foldable: bool) -> Any:
         several = made.__class__ in (tuple, list)
@@ -325,12 +344,10 @@ class Recorder:
         """tensor._array; other threads, and this one after the capture was given up, see plain arrays only."""
         array = _get(tensor)
         kind = array.__class__
-        if kind is Traced:
+        if kind in PLAIN:
             return array if active() is self else stripped(array)
-        if kind is ndarray and active() is self and not tensor.is_sparse:
+        if active() is self and (kind in TRACED or _learn(kind)) and not tensor.is_sparse:
             return self._meet(tensor, array)
-        if kind is not ndarray and active() is self and registry.backend_of(array).NAME == "cuda":
-            self.fail("a tensor on a CUDA device: programs are made for the CPU alone")
         return array
 
     def _assign(self, tensor: Any, array: Any) -> None:
@@ -341,15 +358,15 @@ class Recorder:
             if before is None:
                 self.abroad.add(id(tensor))
         else:
-            if before.__class__ is ndarray:
+            if before.__class__ in TRACED:
                 self._meet(tensor, before)  # `end` shall see that it has other memory now
-            if array.__class__ is ndarray:
+            if array.__class__ in TRACED:
                 array = self.adopt(array)
-            if array.__class__ is Traced:
+            if array.__class__ in PLAIN:
                 self.assigned.append(weakref.ref(tensor))
         _set(tensor, array)
 
-    def _meet(self, tensor: Any, array: ndarray) -> Traced:
+    def _meet(self, tensor: Any, array: ndarray) -> Any:
         """A tensor that was there before is looked at for the first time."""
         if id(tensor) in self.abroad or slot.made_abroad(tensor):
             self.fail("a tensor was made by another thread")
@@ -367,7 +384,9 @@ class Recorder:
         start, end = span(array)
         at = bisect.bisect_left(self._starts, end) - 1
         if at < 0 or self._by_start[at].start + self._by_start[at].nbytes <= start:
-            self._enter(Storage(len(self.storages), INPUT, start, end - start, (array, None))).source = tensor
+            made = self._enter(Storage(len(self.storages), INPUT, start, end - start, (array, None)))
+            made.source, made.device = tensor, array.__class__ is not ndarray
+            self.device |= made.device
             return
         storage = self._by_start[at]
         below = self._by_start[at - 1] if at else None
@@ -406,7 +425,7 @@ class Recorder:
         self.swapped = []
         for reference in self.assigned:
             tensor = reference()
-            if tensor is not None and tensor._array.__class__ is Traced:
+            if tensor is not None and tensor._array.__class__ in PLAIN:
                 self.born.append(tensor)
                 tensor._array = stripped(tensor._array)
         self.assigned = []
@@ -459,6 +478,14 @@ def _rank(tensor: Any) -> int:
     """Of several tensors over one memory, which one stands for it at later calls: parameters first, views last."""
     return (4 if tensor.__class__ is not Tensor else 0) + (2 if tensor._base is None else 0) + (1 if tensor._node is not None
                                                                                               else 0)
+
+
+def _learn(kind: type) -> bool:
+    """Whether arrays of a type can be traced: those of a CUDA device, once there is one."""
+    if registry.ARRAY_TYPES.get(kind) is None or registry.ARRAY_TYPES[kind].NAME != "cuda":
+        return False
+    from . import device  # noqa: F401  (enters them)
+    return kind in TRACED
 
 
 def _array_of(tensor: Any) -> Any:

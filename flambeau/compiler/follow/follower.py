@@ -22,6 +22,7 @@ from ...backends.cpu import backend as cpu
 from ...backends.cpu import memory
 from ...backends.cpu.arrays import restride
 from ...backends.cpu.table import KERNELS
+from ...backends.references import ASKED, HANDED_ON
 from ...native import pointer
 from ..capture.memory import _copy_in_place
 from ..capture.tracing import Uncapturable
@@ -124,7 +125,7 @@ class Follower:
         made = self.made.get(id(array)) or (self.region and self.region.made.get(id(array)))
         if made is None or made.single is None:
             return False
-        return getrefcount(array) <= PAIRED + others
+        return getrefcount(array) <= 1 + others + HANDED_ON + ASKED
 
     def settle(self) -> None:
         """Everything that was promised is made true; a segment ends."""
@@ -383,6 +384,15 @@ class Follower:
         self.made[id(raw)] = made
         return raw
 
+    def _standing(self, region: Any, *geometry: Any) -> Any:
+        """A promise over reserved memory that stays one, to be given again: `views`, which gets every new one, forgets it."""
+        while True:
+            array = region.window(*geometry)
+            reference = weakref.ref(array)  # the very object that `views` has; not the last one there if a finalizer has come
+            if self.views and self.views[-1] is reference:
+                self.views.pop()
+                return array
+
     def _results(self, step: Step, flat: Any, memories: list[Any]) -> tuple[list[Any], list[Any]]:
         """The results of a step, with the storages that they are windows onto, and as they are returned."""
         region, roots, results = self.region, [], []
@@ -399,8 +409,7 @@ class Follower:
                     roots.append((made, array))
                 else:
                     if pairs[number] is None:
-                        array = region.window(made.place + spec[2], *spec[3:])
-                        self.views.pop()  # it stays a promise, to be given again
+                        array = self._standing(region, made.place + spec[2], *spec[3:])
                         region.made[id(array)] = made
                         pairs[number] = made, array
                     roots.append(pairs[number])

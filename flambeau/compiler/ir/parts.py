@@ -24,10 +24,12 @@ INPUT, CONSTANT, TEMPORARY, SCALAR = "input", "constant", "temporary", "scalar"
 class Storage:
     """A piece of memory. `start` is its address during capture; `hold` keeps that memory alive until the program is built."""
 
-    __slots__ = ("expression", "hold", "id", "init", "kind", "nbytes", "source", "start")
+    __slots__ = ("alive", "device", "expression", "hold", "id", "init", "kind", "nbytes", "source", "start")
 
     def __init__(self, id: int, kind: str, start: int, nbytes: int, hold: Any):
         self.id, self.kind, self.start, self.nbytes, self.hold = id, kind, start, nbytes, hold
+        self.alive: Any = None           # of a temporary that nothing holds: a weak reference to its memory
+        self.device = False              # whether it is memory of a CUDA device
         self.init: bytes | None = None   # what a temporary holds before the program's first write
         self.source: Any = None          # the tensor an input was captured from (plan.py)
         self.expression: Any = None      # of a run-time number

@@ -24,7 +24,9 @@ from ...autograd.function_context import FunctionNode
 from ...autograd.node import AccumulateGrad, Edge
 from ...autograd.state import AUTOCAST, INFERENCE, NO_GRAD, PROFILE, state
 from ...autograd.views import edge_of
+from ...backends import registry
 from ...backends.cpu import memory
+from ...backends.flags import on_cuda
 from ...native import toolchain, waiting
 from ...nn.explain import explain
 from ...nn.module import Module
@@ -244,7 +246,7 @@ class CompiledFunction:
         tensors = [a for a in leaves if isinstance(a, Tensor)]
         # A profiler goes on undisturbed; an object of the user's is not kept alive.
         if sys.getprofile() is not None or not all([type(a) in _SIMPLE or issubclass(type(a), _KEPT) for a in leaves]) or any(
-                [t.is_sparse or (t.__class__ is not Tensor and not t._plain) for t in tensors]):
+                [t.is_sparse or (t.__class__ is not Tensor and not t._without_overrides) for t in tensors]):
             self.attempts[key] = _ATTEMPTS
             return self._followed(args, kwargs)
         if any("_dynamic_dims" in t.__dict__ for t in tensors) and self.dynamic is None:
@@ -367,7 +369,9 @@ class CompiledFunction:
             self.attempts[key] = _ATTEMPTS
             return f"the compiler failed: {type(error).__name__}: {error}"
         reads.list += _unheld(recorder, plan, leaves)
-        if recorder.joint is not None:  # the first results are given the new history too: it takes the place of eager's graph
+        # The first results are given the new history too: it takes the place of eager's graph. (On a device they keep that:
+        # memory of the captured call's temporaries may be in use again.)
+        if recorder.joint is not None and not recorder.device:
             plan.adopt(recorder, results, leaves)
         recorder.release()
         plan.seconds = seconds | {"plan": plan.program.seconds_planning, "build": plan.program.seconds_building}
@@ -495,7 +499,10 @@ def _floats(args: Any, kwargs: Any, leaves: list[Any]) -> list[tuple[int, float]
 def signature(leaves: list[Any], mode: int, shape: Any, varying: Any = ()) -> Any:
     parts: list[Any] = [mode, shape, get_default_dtype(), *settings.values()]
     if mode & AUTOCAST:
-        parts.append((autocast.dtype_of("cpu"), autocast.cache))
+        parts.append((autocast.dtype_of("cpu"), autocast.dtype_of("cuda"), autocast.cache))
+    if registry.cuda_was_used():
+        parts += on_cuda()
+        parts += registry.cuda_places([a._array for a in leaves if issubclass(type(a), Tensor)])
     first: dict[int, int] = {}
     for n, a in enumerate(leaves):
         if issubclass(type(a), Tensor):

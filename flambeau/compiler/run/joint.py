@@ -8,9 +8,9 @@ gradients shall be part of a graph themselves (create_graph=True), the node runs
 
 from __future__ import annotations
 
+from sys import getrefcount
 from typing import Any
 
-import numpy as np
 from numpy import ndarray
 
 from ...amp.autocast_mode import autocast, get_autocast_dtype
@@ -20,19 +20,20 @@ from ...autograd.modes import enable_grad
 from ...autograd.node import AccumulateGrad, Edge, Node, next_sequence, start_counter
 from ...autograd.state import AUTOCAST, BATCHED, NO_GRAD, state
 from ...autograd.views import edge_of
+from ...backends import registry
 from ...backends.batched.arrays import BatchedArray, batch
 from ...backends.batched.table import run as together
-from ...backends.cpu import memory
 from ...native import pointer
 from ...tensors.tensor import Tensor, wrap
-from ..capture.traced import traced
+from ..capture.traced import stripped, traced
 from ..capture.tracing import Recorder
 from ..capture.trees import flatten, flatten_result, unflatten
+from ..capture.watch import present
 from ..ir.parts import CONSTANT, TEMPORARY, Storage, Value
 from ..passes.cleanup import reads_of
 from ..render.template import Family
-from .plan import BYTES, Output, Plan, Sources
-from .program import Program, array_at, array_in
+from .plan import BYTES, Output, Plan, Sources, kind_of
+from .program import array_at
 
 _new = object.__new__
 
@@ -62,7 +63,7 @@ class Joint:
         self.given: list[Value] = []
         roots = []
         for r in results:
-            gradient = np.ones(r._array.shape, r._array.dtype)
+            gradient = _ones(stripped(r._array))
             storage = recorder.new_storage(TEMPORARY, gradient)
             recorder.used.add(storage.id)
             self.given.append(Value(storage, 0, gradient.shape, tuple(s // gradient.itemsize for s in gradient.strides),
@@ -74,12 +75,17 @@ class Joint:
         ways = [_reachable(node) for node, _, _ in roots]
         self.reached_by = [[i for i, way in enumerate(ways) if node in way] for node, _, _ in self.targets]
         recorder.joint = self
-        with autocast("cpu", enabled=False):  # as for a backward pass after the block
+        with autocast("cpu", enabled=False), autocast("cuda", enabled=False):  # as for a backward pass after the block
             targets = [(node, nr) for node, nr, _ in self.targets]
             trial = _Trial(True, False, targets, False)
             trial.recorder = recorder
             found = _backward(roots, targets, trial)
         self.grads = [None if grad is None else recorder.value(grad._array) for grad in found]
+
+
+def _ones(like: Any) -> Any:
+    make = lambda: registry.backend_of(like).full(like.shape, like.dtype, 1)
+    return make() if present() is None else present().unwatched(make)
 
 
 def _spent(result: Any, recorder: Recorder) -> bool:
@@ -243,11 +249,16 @@ class JointPlan(Plan):
         fresh = {s.id: s for s in (*self.fresh, *self.saved)}
         self.fresh = list(fresh.values())
         kept = [*self.fresh, *[g.value.storage for g in self.grads]]
-        self.program = Program(ahead, kept, [], len(self.numbers), exact, family)
+        kind = kind_of(recorder)
+        self.program = kind(ahead, kept, [], len(self.numbers), exact, family)
+        self.program.expect({o.value.storage.id for o in self.results if o.__class__ is Output})
         new = [s for i, s in grads.items() if s.kind is TEMPORARY and i not in saved and i not in own]
         self.new_grads = new
         given = [*self.saved, *[v.storage for v in joint.given]]
-        self.backward_program = Program(back, new, given, len(self.numbers), exact, family)
+        self.backward_program = kind(back, new, given, len(self.numbers), exact, family)
+        self.backward_program.expect({s.id for s in new})
+        shown = {o.value.storage.id for o in self.results if o.__class__ is Output}
+        self.hidden = {} if self.program.undoes else {s.id: None for s in self.saved if s.id not in shown}
         self.backward_sources = Sources(self.backward_program, recorder, leaves)
 
     def marks(self, leaves: list[Any]) -> list[int]:
@@ -286,6 +297,17 @@ class JointPlan(Plan):
                     t.__dict__.pop(name, None)
         self._attach(results, leaves, raws)
 
+    def _fresh_memory(self, table: Any) -> dict[int, Any]:
+        """On a device, what only the backward program sees stays where it was, unless an earlier call still waits for its
+        backward pass: a graph works at fixed addresses."""
+        raws = super()._fresh_memory(table)
+        for i, last in self.hidden.items():
+            if last is not None and getrefcount(last) <= 3:
+                raws[i] = last
+                table[self.program.place[i]] = pointer(last)
+            self.hidden[i] = raws[i]
+        return raws
+
     def run_backward(self, grads: list[Any], leaves: list[Any], raws: dict[int, Any]) -> list[Any]:
         program, table = self.backward_program, self.backward_program.table
         with program.lock:
@@ -294,33 +316,29 @@ class JointPlan(Plan):
                 program.numbers[n] = value
             held = []
             for value, grad in zip(self.grad_inputs, grads):
-                array = np.zeros(value.shape, value.dtype) if grad is None else grad._array
-                if not array.flags.c_contiguous:
-                    array = np.ascontiguousarray(array)
+                array = program.zeros(value.shape, value.dtype) if grad is None else program.contiguous(grad._array)
                 held.append(array)
                 table[program.place[value.storage.id]] = pointer(array)
             for s in self.saved:
                 table[program.place[s.id]] = pointer(raws[s.id])
             new = {}
             for s in self.new_grads:
-                new[s.id] = raw = memory.empty((s.nbytes,), BYTES)
+                new[s.id] = raw = program.empty((s.nbytes,), BYTES)
                 table[program.place[s.id]] = pointer(raw)
             program.run()
         return [None if v is None or all(grads[i] is None for i in roots) else self._gradient(v, new, raws, held, leaves)
                 for v, roots in zip(self.grad_values, self.reached_by)]
 
     def _gradient(self, v: Value, new: Any, raws: Any, held: list[ndarray], leaves: list[Any]) -> Tensor:
-        raw = new.get(v.storage.id)
+        raw, program = new.get(v.storage.id), self.backward_program
         if raw is not None:
-            array = array_in(raw, v)
+            array = program.window(raw, v)
         elif v.storage.id in raws:
-            array = array_in(raws[v.storage.id], v).copy()
+            array = program.window(raws[v.storage.id], v).copy()
         else:
-            array = next((array_in(h.reshape(-1).view(np.uint8), v) for g, h in zip(self.grad_inputs, held)
-                          if g.storage is v.storage), None)
+            array = next((program.window(h, v) for g, h in zip(self.grad_inputs, held) if g.storage is v.storage), None)
             if array is None:
-                at = v.storage.start if v.storage.kind is CONSTANT else self.backward_program.address(v.storage)
-                array = array_at(at + v.offset, v).copy()
+                array = program.constant(v) if v.storage.kind is CONSTANT else program.held(v)
         t = _new(Tensor)
         t._array, t._node, t._counter = array, None, None
         return t

@@ -15,8 +15,10 @@ from ...autograd.views import mark_view
 from ...backends import dtypes
 from ...backends.cpu import memory
 from ...backends.facts import SAFE
+from ...backends.references import NAMED
 from ...native import pointer
 from ...tensors.tensor import Tensor, wrap
+from ..capture.memory import bytes_of
 from ..capture.optimizers import unchanged
 from ..capture.reads import Reads
 from ..capture.symbolic import evaluate
@@ -26,10 +28,10 @@ from ..ir.parts import CONSTANT, INPUT, TEMPORARY, Value
 from ..ir.statements import can_fail
 from ..passes.fusion import Single
 from ..render.template import Family
-from .program import Program, array_at, array_in
+from .program import Program
 
 _new = object.__new__
-_UNSEEN = 3  # references to a gradient that nobody else holds: the plan's, the local name, getrefcount's own
+_UNSEEN = 1 + NAMED  # references to a gradient that nobody else holds: the plan's, and a local name
 
 
 BYTES = dtypes.native("uint8")
@@ -229,10 +231,21 @@ class Sources:
 
     def window(self, v: Value, leaves: list[Any]) -> Any:
         """A result that is a view of an input."""
-        from ...backends.cpu.arrays import restride
         source, delta = self.origin[v.storage.id]
         array = (leaves[source] if source.__class__ is int else source)._array
+        if v.storage.device:
+            from .device_kernels import beside
+            return beside(array, v, delta)
+        from ...backends.cpu.arrays import restride
         return restride(array, v.shape, v.strides, (delta + v.offset) // v.dtype.itemsize)
+
+
+def kind_of(recorder: Recorder) -> Any:
+    """The class of a capture's programs: on a CUDA device, or on the CPU."""
+    if not recorder.device:
+        return Program
+    from .graphed import GraphProgram
+    return GraphProgram
 
 
 class Plan:
@@ -277,7 +290,8 @@ class Plan:
     # ------------------------------------------------------------------------------------------------- building
     def _build(self, recorder: Recorder, leaves: list[Any], exact: bool, family: Family | None) -> None:
         kept = [*self.fresh, *[g.value.storage for g in self.grads]]
-        self.program = Program(recorder.ops, kept, [], len(self.numbers), exact, family)
+        self.program = kind_of(recorder)(recorder.ops, kept, [], len(self.numbers), exact, family)
+        self.program.expect({s.id for s in self.fresh})
 
     def _final_grads(self, recorder: Recorder, by_id: dict[int, int], outputs: list[Any]) -> list[Gradient]:
         """Gradients that the program makes, each in memory of its own; `shared` are those in memory of results, inputs or each
@@ -299,7 +313,7 @@ class Plan:
             value = recorder.value_of(grad)
             storage = value.storage
             if storage.kind is CONSTANT:
-                storage.kind, storage.init = TEMPORARY, ctypes.string_at(storage.start, storage.nbytes)
+                storage.kind, storage.init = TEMPORARY, bytes_of(storage)
             if storage.kind is TEMPORARY and used[storage.id] == 1:
                 made.append(Gradient(leaf, value))
             elif grad is not before:
@@ -324,6 +338,7 @@ class Plan:
         Python, at its own line and with everything around it as the plain call would have it."""
         program = self.program
         fallible = [n for n, group in enumerate(program.groups) if _can_fail(group)]
+        self.fallible = bool(fallible)
         grads = {g.value.storage.id for g in self.grads}
         last = fallible[-1] if fallible else 0
         if fallible and program.groups[last].code is None:  # a NumPy kernel may fail half-way
@@ -336,6 +351,9 @@ class Plan:
 
     def run_program(self) -> None:
         table = self.program.table
+        if not self.undo and not self.fallible:
+            self.program.run()
+            return
         for number, saved in self.undo:
             ctypes.memmove(pointer(saved), table[number], saved.nbytes)
         try:
@@ -414,7 +432,7 @@ class Plan:
     def _fresh_memory(self, table: Any) -> dict[int, Any]:
         raws = {}
         for i, number, shape, dtype in self.fresh_places:
-            raws[i] = raw = memory.empty(shape, dtype)
+            raws[i] = raw = self.program.empty(shape, dtype)
             table[number] = pointer(raw)
         return raws
 
@@ -430,9 +448,9 @@ class Plan:
                 grad._counter = None  # of a view that is gone
                 return
         storage = g.value.storage
-        g.memory = memory.empty((storage.nbytes,), BYTES)
+        g.memory = self.program.raw(storage.nbytes)
         g.tensor = grad = _new(Tensor)
-        grad._array = array_in(g.memory, g.value)
+        grad._array = self.program.window(g.memory, g.value)
         grad._node = grad._counter = None
         table[self.program.place[storage.id]] = pointer(g.memory)
 
@@ -452,10 +470,10 @@ class Plan:
         """The array of a result: new memory, a view of an input, or a copy of a constant."""
         raw = raws.get(v.storage.id)
         if raw is not None:
-            return raw if raw.dtype is v.dtype and raw.shape == v.shape else array_in(raw, v)
+            return raw if raw.dtype is v.dtype and raw.shape == v.shape else self.program.window(raw, v)
         if v.storage.kind is INPUT:
             return self.sources.window(v, leaves)
-        return array_at(v.storage.start + v.offset, v).copy()
+        return self.program.constant(v)
 
     def _attach(self, made: list[Any], leaves: list[Any], raws: dict[int, Any]) -> None:
         """Gives the results their history; a plan without a backward program has none to give."""

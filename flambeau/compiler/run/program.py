@@ -15,6 +15,7 @@ import numpy as np
 
 from ... import native
 from ...backends.cpu import backend as cpu
+from ...backends.cpu import memory
 from ...backends.cpu.arrays import cast_into
 from ...backends.cpu.pointwise import loops as pointwise
 from ...native import pointer, toolchain
@@ -24,6 +25,7 @@ from ..render.dialects.c_program import signatures
 from ..render.draft import Draft, prepared
 from ..render.template import Family, enter
 
+_BYTES = np.dtype(np.uint8)
 _CALLBACK = ctypes.CFUNCTYPE(ctypes.c_long, ctypes.c_long)
 
 
@@ -126,6 +128,40 @@ class Program:
             error = kind(message)
         raise error
 
+    # --------------------------------------------------------------------------------------------- what plans ask for
+    ARRAY = np.ndarray   # the type of the arrays that it works on
+    undoes = True        # whether everything is as it was before after a run that failed
+
+    def expect(self, fresh: set[int]) -> None:
+        """Says which storages will lie elsewhere at each run."""
+
+    @staticmethod
+    def empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        """Memory for a result."""
+        return memory.empty(shape, dtype)
+
+    @staticmethod
+    def raw(nbytes: int) -> np.ndarray:
+        """Memory for a gradient, whose array lies right over it."""
+        return memory.empty((nbytes,), _BYTES)
+
+    zeros = staticmethod(np.zeros)
+    contiguous = staticmethod(np.ascontiguousarray)
+
+    @staticmethod
+    def window(raw: np.ndarray, v: Value) -> np.ndarray:
+        """A window onto the given memory of its storage."""
+        return array_in(raw, v)
+
+    def held(self, v: Value) -> np.ndarray:
+        """A copy of what is in memory that the caller brought, or in a temporary."""
+        return array_at(self.address(v.storage) + v.offset, v).copy()
+
+    @staticmethod
+    def constant(v: Value) -> np.ndarray:
+        """A copy of a constant."""
+        return array_at(v.storage.start + v.offset, v).copy()
+
     def address(self, storage: Storage) -> int:
         number = self.place.get(storage.id)
         if number is not None:
@@ -158,7 +194,7 @@ def _loaded(source: str, functions: list[str], exact: bool) -> Any:
     return handle
 
 
-def _argument(a: Any, array: Any, numbers: Any) -> Any:
+def argument(a: Any, array: Any, numbers: Any) -> Any:
     """What an argument of an operation is in this run."""
     if a.__class__ is Value:
         if a.storage.kind is SCALAR:
@@ -167,13 +203,13 @@ def _argument(a: Any, array: Any, numbers: Any) -> Any:
     if a.__class__ is Number:
         return evaluate(a.expression, numbers, array)
     if a.__class__ in (list, tuple):
-        return a.__class__([_argument(x, array, numbers) for x in a])
+        return a.__class__([argument(x, array, numbers) for x in a])
     return a
 
 
 def run_kernel(op: Op, array: Any, numbers: Any) -> None:
     """The NumPy kernel of an operation, on the memory of its windows."""
-    args = [_argument(a, array, numbers) for a in op.args]
+    args = [argument(a, array, numbers) for a in op.args]
     if op.kernel in ("cast", "reshape_copy"):
         made: Any = args[0].reshape(op.outs[0].shape)
     elif op.kernel == "copy_into":

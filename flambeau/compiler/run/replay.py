@@ -25,13 +25,12 @@ from numpy import ndarray
 
 from ... import settings
 from ...autograd.node import VersionCounter
-from ...backends.cpu import memory
+from ...backends import flags, registry
 from ...native import pointer, toolchain
-from ...native.calls import builtin
+from ...native.calls import builtin, offset_of
 from ...tensors import dtypes
 from ...tensors.tensor import Tensor
 from ..capture.reads import MISSING, Content, Entry, Function, Inherited, Kind, Metadata, Read, Reads, Slot, Variable
-from ..capture.slot import offset_of
 from ..capture.symbolic import evaluate
 from ..capture.trees import LEAF
 from .plan import Output
@@ -75,8 +74,8 @@ class Unsuitable(Exception):
 @functools.cache
 def _native() -> Any:
     """The C function, or None: then every call goes the long way."""
-    if sysconfig.get_config_var("Py_GIL_DISABLED") or ctypes.sizeof(_L) != ctypes.sizeof(_P) or sys.version_info >= (3, 13):
-        return None  # (from 3.13 on dicts have no versions)
+    if sysconfig.get_config_var("Py_GIL_DISABLED") or ctypes.sizeof(_L) != ctypes.sizeof(_P):
+        return None
     try:
         made = ctypes.PyDLL(str(toolchain.build((toolchain.HERE / "replay.c").read_text(), "replay")))
         functions = (_P * len(_PYTHON))(*toolchain.interpreter(*_PYTHON))
@@ -115,13 +114,16 @@ def _tags() -> bool:
 
 
 def _tag(kind: type) -> int:
+    """The class's version, or 0: one that has changed a thousand times gets none."""
     getattr(kind, "a", None)  # gives it one, if it has none
     return ctypes.c_uint32.from_address(id(kind) + _TAG_AT).value
 
 
 @functools.cache
 def _versions() -> bool:
-    """Whether a dict's version is its fourth word: tried on a dict."""
+    """Whether a dict's version is its fourth word: tried on a dict. (In 3.13 there is one, but attributes change without it.)"""
+    if sys.version_info >= (3, 13):
+        return False
     some: dict[str, Any] = {"a": object()}
     seen = []
     for change in (lambda: None, lambda: some.update(a=object()), lambda: some.update(b=1), lambda: some.pop("a"),
@@ -221,7 +223,7 @@ class _Rules:
                 return
 
     def tag(self, kind: type) -> None:
-        if not _tags():
+        if not _tags() or not _tag(kind):
             raise Unsuitable
         if id(kind) not in self.tagged:
             self.tagged.add(id(kind))
@@ -295,11 +297,15 @@ class Replay:
         if any(grads.get(id(leaf)) != 1 for leaf, _, _ in sources.from_grads) or len(grads) != len(sources.from_grads):
             raise Unsuitable
         changed = sources.bumped_args or any(writes for _, _, writes in sources.brought[:len(sources.from_args)])
+        if plan.program.ARRAY is not ndarray and registry.cuda_count() > 1:  # whose arrays are of one type
+            raise Unsuitable
         if self.call is None or changed or plan.shared or sources.inner or not sources.sound:
             raise Unsuitable
         self.plan, self.mode = plan, mode
         rules = _Rules()
         rules.python(plan.reads)
+        for table in (*flags.TABLES, flags.chosen) if plan.program.ARRAY is not ndarray else ():
+            rules.entries(table)
         for optimizer, kept in plan.optimizers:
             rules.optimizer(optimizer, kept)
         rules.held(plan.sources)
@@ -318,7 +324,7 @@ class Replay:
         self._gradients(rules, table)
         _fill(rules, table, "rules", _Rule, rules.all())
         self.keep, self.address = rules.keep, rules.block(table)
-        self.lock = plan.program.lock
+        self.lock, self.empty = plan.program.lock, plan.program.empty
         self.fresh = [(shape, dtype) for _, _, shape, dtype in plan.fresh_places]
         self.more = bool(plan.counts or plan.sparse)
         self.simple = self._simple()
@@ -330,7 +336,7 @@ class Replay:
         program = plan.program
         made = _Table(ctypes.cast(program.function, _P).value, ctypes.addressof(program.table),
                       ctypes.addressof(program.numbers), _HEADER, *[_slot(Tensor, name) for name in _SLOTS],
-                      _slot(VersionCounter, "value"), id(None), id(False), id(ndarray), *map(id, _NAMES))
+                      _slot(VersionCounter, "value"), id(None), id(False), id(program.ARRAY), *map(id, _NAMES))
         _fill(rules, made, "fresh", _L, [place for _, place, _, _ in plan.fresh_places])
         reads = []
         for container, key, index in plan.numbers:
@@ -359,7 +365,7 @@ class Replay:
         for n, a in enumerate(args):
             if isinstance(a, Tensor):
                 number, delta, nbytes = places.get(n, (-1, 0, 0))
-                w = _window(rules, a, number, delta)
+                w = self._window(rules, a, number, delta)
                 w.nbytes = nbytes
                 w.object = id(a) if n in known else None
                 w.first = first.setdefault(id(a), n)
@@ -372,6 +378,15 @@ class Replay:
                 raise Unsuitable
             made.append(w)
         _fill(rules, table, "arguments", _Window, made)
+
+    def _window(self, rules: _Rules, tensor: Any, place: int, delta: int) -> Any:
+        array, node = tensor._array, tensor._node
+        if array.__class__ is not self.plan.program.ARRAY:
+            raise Unsuitable
+        extent = (_L * (2 * array.ndim))(*array.shape, *array.strides)
+        rules.keep += [tensor.__class__, node.__class__, array.dtype]
+        return _Window(None, id(tensor.__class__), None if node is None else id(node.__class__), id(array.dtype), array.ndim,
+                       rules.block(extent), 0, place, delta)
 
     def _gradients(self, rules: _Rules, table: Any) -> None:
         plan = self.plan
@@ -392,7 +407,7 @@ class Replay:
             else:
                 if leaf._grad is None or any(leaf is g.leaf for g in plan.grads):
                     raise Unsuitable
-                w = _window(rules, leaf._grad, *places.pop(id(leaf), (-1, 0)))
+                w = self._window(rules, leaf._grad, *places.pop(id(leaf), (-1, 0)))
                 w.nbytes = leaf._grad._array.nbytes
                 w.object = id(leaf)
                 found.append(w)
@@ -427,7 +442,7 @@ class Replay:
             if numbers != self.checked_numbers and any([evaluate(e, numbers) != outcome for e, outcome in self.defined]):
                 return MISS
             self.checked_numbers = numbers  # those for which all was well
-        raws = [memory.empty(shape, dtype) for shape, dtype in self.fresh]
+        raws = [self.empty(shape, dtype) for shape, dtype in self.fresh]
         with self.lock:
             status = self.call(self.address, args, raws)
             if status:
@@ -435,7 +450,9 @@ class Replay:
                     return MISS
                 if status == -2:
                     raise SystemError("a replay could not leave its traces")
-                self.plan.program.error = None
+                error, self.plan.program.error = self.plan.program.error, None
+                if not self.plan.program.undoes:
+                    raise error
                 return UNDONE
         if self.simple is None or self.more:
             plan = self.plan
@@ -450,16 +467,6 @@ class Replay:
             t._node = node
             made.append(t)
         return self.build(made)
-
-
-def _window(rules: _Rules, tensor: Any, place: int, delta: int) -> Any:
-    array, node = tensor._array, tensor._node
-    if array.__class__ is not ndarray:
-        raise Unsuitable
-    extent = (_L * (2 * array.ndim))(*array.shape, *array.strides)
-    rules.keep += [tensor.__class__, node.__class__, array.dtype]
-    return _Window(None, id(tensor.__class__), None if node is None else id(node.__class__), id(array.dtype), array.ndim,
-                   rules.block(extent), 0, place, delta)
 
 
 def _fill(rules: _Rules, table: Any, name: str, kind: Any, parts: list[Any]) -> None:

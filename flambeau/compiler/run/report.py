@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from numpy import ndarray
+
 from ..passes.epilogues import Product
 from ..passes.fusion import Loop
 from .program import Program
@@ -32,6 +34,8 @@ class Explanation:
             return "\n".join(["follow: the Python runs at each call, its kernels come from a program",
                               *[f"what keeps it from skip: {r}" for r in why], *looks])
         p, s = self.program, self.plan.seconds
+        if p.ARRAY is not ndarray:
+            return self._on_device(p, s)
         loops = [g if g.__class__ is Loop else g.loop for g in p.groups if g.__class__ in (Loop, Product)]
         folds = sum(step.fold is not None for g in loops for step in g.steps)
         python = Counter(op.kernel for op in p.calls)
@@ -53,6 +57,22 @@ class Explanation:
                 where = place_of(group)
                 line = f"{where[0].rpartition('/')[2]}:{where[1]}" if where else ""
                 lines.append(f"  {spent * 1e6:9.1f}  {kernels_of(group)}  {line}")
+        return "\n".join(lines)
+
+    def _on_device(self, p: Any, s: dict[str, float]) -> str:
+        fused = sum([op.kernel == "fused" for op in p.ops])
+        if p.refused is not None:
+            graph = f"none, the kernels are called one by one: {p.refused}"
+        else:
+            graph = "not made yet" if p.graph is None else (
+                f"{p.graph.size} nodes in one launch; {sum(p.live)} operations are looked at on the host before each")
+        lines = ["skip: the Python does not run; a program answers as long as what it has read is what it was",
+                 f"captured   {p.captured} kernel calls; {len(p.ops)} left, {fused} of them several pointwise ones together",
+                 f"graph      {graph}",
+                 f"copied     {len(p.stand_ins)} inputs and results that are elsewhere at each call",
+                 f"first call capture {s['capture'] * 1e3:.0f} ms, planning {s['plan'] * 1e3:.0f} ms",
+                 f"inputs     {len(p.inputs)} tensors, {len(self.plan.numbers)} run-time numbers"]
+        lines += ["guarded    " + "; ".join(self.plan.reads.describe()[:20])] if self.plan.reads.describe() else []
         return "\n".join(lines)
 
     __str__ = __repr__ = lambda self: self.text

@@ -24,7 +24,7 @@ class CausalVariant(IntEnum):
 class CausalBias(Tensor):
     """A bool mask for scaled_dot_product_attention that remembers how it was made."""
 
-    _plain = True
+    _without_overrides = True
 
     def __new__(cls, variant: CausalVariant, seq_len_q: int, seq_len_kv: int):
         if not isinstance(variant, CausalVariant):

@@ -105,7 +105,8 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = Fals
     return leaky_relu_(input, negative_slope) if inplace else _ops.leaky_relu_(input, negative_slope)
 
 
-leaky_relu_ = _inplace("leaky_relu", lambda x, negative_slope=0.01: _ops.leaky_relu_(x, negative_slope))
+leaky_relu_ = _inplace("leaky_relu", lambda x, negative_slope=0.01: (
+    _ops.leaky_relu_ if negative_slope >= 0 else _ops.leaky_changed)(x, negative_slope))
 
 
 @functional
@@ -130,7 +131,7 @@ def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     return elu_(input, alpha) if inplace else _ops.elu_row(input, alpha, 1.0, 1.0)
 
 
-elu_ = _inplace("elu", lambda x, alpha=1.0: _ops.elu_row(x, alpha, 1.0, 1.0))
+elu_ = _inplace("elu", lambda x, alpha=1.0: (_ops.elu_row if alpha >= 0 else _ops.elu_changed)(x, alpha, 1.0, 1.0))
 
 
 @functional

@@ -143,6 +143,11 @@ def multi_head_attention_forward(
 
     Returns the output and, with need_weights, the weights: their mean over the heads, or each with
     average_attn_weights=False.
+
+    >>> x, w = torch.ones(5, 2, 4), torch.ones(12, 4)
+    >>> out, weights = F.multi_head_attention_forward(x, x, x, 4, 2, w, None, None, None, False, 0.0, torch.eye(4), None)
+    >>> out.shape, weights.shape
+    (torch.Size([5, 2, 4]), torch.Size([2, 5, 5]))
     """
     batched = _check_shapes(query, key, value, key_padding_mask, attn_mask, num_heads)
     if not batched:

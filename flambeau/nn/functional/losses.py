@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...ops.core import overrides as _overrides
-from ...ops.core.row import FUNCTIONS, _type_word, autocast_as
+from ...ops.core.row import FUNCTIONS, _type_word, autocast_as, check_dtype
 from ...ops.layers import losses as _ops
 from ...ops.reduce.scans import log_softmax as _log_softmax
 from ...tensors import dtypes as _dtypes
@@ -83,8 +83,7 @@ def mse_loss(input: Tensor, target: Tensor, size_average: bool | None = None, re
         raise TypeError(f"mse_loss(): argument 'target' (position 2) must be Tensor, not {type(target).__name__}")
     _warn_sizes(input, target)
     reduction = _chosen(reduction, size_average, reduce)
-    if input._array.dtype.kind == "c" or target._array.dtype.kind == "c":
-        return _reduce((input - target) * (input - target).conj(), reduction)
+    check_dtype("mse_cpu", input.dtype, "bif")
     if weight is not None:
         _check_weight(input, weight)
         return _weighted(_ops.pair(_ops.mse_row, input, target, 0), weight, reduction)
@@ -97,6 +96,7 @@ def smooth_l1_loss(input: Tensor, target: Tensor, size_average: bool | None = No
     """(x - y) ** 2 / (2 * beta) where |x - y| < beta, |x - y| - beta / 2 elsewhere."""
     _warn_sizes(input, target)
     reduction = _chosen(reduction, size_average, reduce)
+    check_dtype("smooth_l1_cpu", input.dtype, "bif")
     if beta < 0:
         raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
     if beta == 0:
@@ -109,6 +109,7 @@ def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: fl
                weight: Tensor | None = None) -> Tensor:
     """(x - y) ** 2 / 2 where |x - y| <= delta, delta * (|x - y| - delta / 2) elsewhere."""
     _warn_sizes(input, target)
+    check_dtype("huber_cpu", input.dtype, "bif")
     if delta <= 0:
         raise RuntimeError("huber_loss does not support non-positive values for delta.")
     if weight is not None:
@@ -367,6 +368,9 @@ def linear_cross_entropy(input: Tensor, linear_weight: Tensor, target: Tensor, *
     """cross_entropy of linear(input, linear_weight, linear_bias) with a weight of (C, *out, in_features).
 
     `options` says how PyTorch cuts the work into pieces to save memory; the result is the same without.
+
+    >>> F.linear_cross_entropy(torch.ones(2, 3), torch.zeros(4, 3), torch.tensor([0, 3]))
+    tensor(1.3863)
     """
     from .linear_ops import linear
     if input.ndim not in (1, 2):

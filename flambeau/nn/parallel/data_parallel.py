@@ -10,7 +10,11 @@ __all__ = ["DataParallel", "data_parallel"]
 
 
 class DataParallel(Module):
-    """Holds a module as `.module` (whose name is in the state_dict's keys) and passes calls on to it."""
+    """Holds a module as `.module` (whose name is in the state_dict's keys) and passes calls on to it.
+
+    >>> nn.DataParallel(nn.Linear(2, 3))(torch.ones(4, 2)).shape
+    torch.Size([4, 3])
+    """
 
     def __init__(self, module: Module, device_ids: Any = None, output_device: Any = None, dim: int = 0):
         super().__init__()

@@ -49,7 +49,14 @@ def get_total_norm(tensors: Any, norm_type: float = 2.0, error_if_nonfinite: boo
 
 @no_grad()
 def clip_grads_with_norm_(parameters: Any, max_norm: float, total_norm: Tensor, foreach: bool | None = None) -> None:
-    """Scales the gradients in place by max_norm / total_norm, unless they are small enough already."""
+    """Scales the gradients in place by max_norm / total_norm, unless they are small enough already.
+
+    >>> p = nn.Parameter(torch.ones(2))
+    >>> p.grad = torch.tensor([3.0, 4.0])
+    >>> nn.utils.clip_grads_with_norm_([p], 1.0, nn.utils.get_total_norm([p.grad]))
+    >>> p.grad
+    tensor([0.6000, 0.8000])
+    """
     grads = _gradients(parameters)
     max_norm = max_norm.item() if isinstance(max_norm, Tensor) else max_norm
     if not grads or fused.clip(grads, total_norm, max_norm):
@@ -85,7 +92,15 @@ def clip_grad_norm_(parameters: Any, max_norm: float, norm_type: float = 2.0, er
 
 def clip_grad_norm(parameters: Any, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False,
                    foreach: bool | None = None) -> Tensor:
-    """Old name of clip_grad_norm_."""
+    """Old name of clip_grad_norm_.
+
+    >>> p = nn.Parameter(torch.ones(2))
+    >>> p.grad = torch.tensor([3.0, 4.0])
+    >>> nn.utils.clip_grad_norm([p], 1.0)
+    tensor(5.)
+    >>> p.grad
+    tensor([0.6000, 0.8000])
+    """
     warnings.warn("`torch.nn.utils.clip_grad_norm` is now deprecated in favor of `torch.nn.utils.clip_grad_norm_`.",
                   FutureWarning, stacklevel=2)
     return clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite, foreach)

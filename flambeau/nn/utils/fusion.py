@@ -49,7 +49,15 @@ def _fuse(layer: Any, bn: Any, weights: Any) -> Any:
 def fuse_conv_bn_weights(conv_w: Tensor, conv_b: Tensor | None, bn_rm: Tensor, bn_rv: Tensor, bn_eps: float,
                          bn_w: Tensor | None, bn_b: Tensor | None,
                          transpose: bool = False) -> tuple[Parameter, Parameter]:
-    """The convolution's weight and bias with the batch norm folded in."""
+    """The convolution's weight and bias with the batch norm folded in.
+
+    >>> conv, bn = nn.Conv1d(2, 3, 1), nn.BatchNorm1d(3).eval()
+    >>> weight, bias = nn.utils.fuse_conv_bn_weights(
+    ...     conv.weight, conv.bias, bn.running_mean, bn.running_var, bn.eps, bn.weight, bn.bias)
+    >>> x = torch.ones(1, 2, 4)
+    >>> torch.allclose(F.conv1d(x, weight, bias), bn(conv(x)), atol=1e-6)
+    True
+    """
     shape = [1] * conv_w.dim()
     shape[1 if transpose else 0] = -1
     return _folded(conv_w, conv_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b, shape)
@@ -57,7 +65,14 @@ def fuse_conv_bn_weights(conv_w: Tensor, conv_b: Tensor | None, bn_rm: Tensor, b
 
 def fuse_linear_bn_weights(linear_w: Tensor, linear_b: Tensor | None, bn_rm: Tensor, bn_rv: Tensor, bn_eps: float,
                            bn_w: Tensor, bn_b: Tensor) -> tuple[Parameter, Parameter]:
-    """The linear layer's weight and bias with the batch norm folded in."""
+    """The linear layer's weight and bias with the batch norm folded in.
+
+    >>> linear, bn = nn.Linear(2, 3), nn.BatchNorm1d(3).eval()
+    >>> weight, bias = nn.utils.fuse_linear_bn_weights(
+    ...     linear.weight, linear.bias, bn.running_mean, bn.running_var, bn.eps, bn.weight, bn.bias)
+    >>> torch.allclose(F.linear(torch.ones(1, 2), weight, bias), bn(linear(torch.ones(1, 2))), atol=1e-6)
+    True
+    """
     return _folded(linear_w, linear_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b, [-1, 1])
 
 

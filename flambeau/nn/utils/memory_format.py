@@ -10,12 +10,22 @@ M = TypeVar("M", bound=Module)
 
 
 def convert_conv2d_weight_memory_format(module: M, memory_format: Any) -> M:
-    """Lays the 4-d weights of convolutions in a module out in this memory format."""
+    """Lays the 4-d weights of convolutions in a module out in this memory format.
+
+    >>> layer = nn.utils.convert_conv2d_weight_memory_format(nn.Conv2d(2, 3, 3), torch.channels_last)
+    >>> layer.weight.is_contiguous(memory_format=torch.channels_last)
+    True
+    """
     return _convert(module, memory_format, 4, "Conv2d", "ConvTranspose2d")
 
 
 def convert_conv3d_weight_memory_format(module: M, memory_format: Any) -> M:
-    """Lays the 5-d weights of convolutions in a module out in this memory format."""
+    """Lays the 5-d weights of convolutions in a module out in this memory format.
+
+    >>> layer = nn.utils.convert_conv3d_weight_memory_format(nn.Conv3d(2, 3, 3), torch.channels_last_3d)
+    >>> layer.weight.is_contiguous(memory_format=torch.channels_last_3d)
+    True
+    """
     return _convert(module, memory_format, 5, "Conv3d", "ConvTranspose3d")
 
 

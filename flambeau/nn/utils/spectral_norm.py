@@ -153,7 +153,12 @@ def spectral_norm(module: M, name: str = "weight", n_power_iterations: int = 1, 
 
 
 def remove_spectral_norm(module: M, name: str = "weight") -> M:
-    """Undoes spectral_norm."""
+    """Undoes spectral_norm.
+
+    >>> layer = nn.utils.spectral_norm(nn.Linear(2, 3))
+    >>> [name for name, _ in nn.utils.remove_spectral_norm(layer).named_parameters()]
+    ['bias', 'weight']
+    """
     for key, hook in module._forward_pre_hooks.items():
         if isinstance(hook, SpectralNorm) and hook.name == name:
             hook.remove(module)

@@ -17,6 +17,7 @@ from ...autograd.state import FOLLOW, FORWARD_AD, SAVED_HOOKS, state
 from ...autograd.views import check_creation, check_inplace, edge_of, set_history, written
 from ...backends import registry
 from ...backends.cpu.memory import owner
+from ...backends.references import HANDED_ON, NAMED
 from ...tensors.dtypes import can_cast
 from ...tensors.tensor import Tensor, wrap
 from . import examples as _examples
@@ -26,12 +27,13 @@ ndarray = registry.CPU_ARRAY
 _PACKAGE = __name__.partition(".")[0]
 FUNCTIONS: dict[str, Any] = {}  # what becomes flambeau.<name>
 NO_RECORD = _state.NO_GRAD | _state.INFERENCE
-_HELD_BY_CALLERS = 3  # references to an alias that nobody saved: the in-place method's, store's and getrefcount's own
+_HELD_BY_CALLERS = NAMED + HANDED_ON  # references to an alias that nobody saved: the in-place method's, handed to store
 _SEQUENCES = (list, tuple)
 
 
 # What is said of functions where they are defined, by name; `fact` enters it.
-OUT: dict[str, frozenset[str]] = {}  # rules of out= beyond type promotion: _OUT_RULES, and "apart" (from the arguments' memory)
+# Rules of out= beyond type promotion: _OUT_RULES, "apart" (from the arguments' memory), "castable" (linalg's words for it).
+OUT: dict[str, frozenset[str]] = {}
 AUTOCAST: dict[str, str] = {}        # the precision inside autocast: "lower", "float32" or "widest"
 FOREACH: dict[str, int] = {}         # with a form over lists of tensors (ops/lists/foreach.py): of how many lists
 
@@ -83,10 +85,12 @@ def public(function: Callable | None = None, *, name: str | None = None, method:
                 return write_out(name, target, function(*args, **kwargs), args, kwargs)
         try:
             return function(*args, **kwargs)
-        except (TypeError, AttributeError, ValueError):  # perhaps a tensor-like object of a foreign class
+        except (TypeError, AttributeError, ValueError) as error:  # perhaps a tensor-like object of a foreign class
             done, value = _overrides.late(wrapper, args, kwargs)
             if done:
                 return value
+            if error.__class__ is AttributeError:
+                check_arguments(name, function, args, kwargs, error)
             raise
 
     functools.update_wrapper(wrapper, function)
@@ -97,6 +101,17 @@ def public(function: Callable | None = None, *, name: str | None = None, method:
     if inplace:
         export_inplace(name, wrapper, aliases, inplace, method)
     return wrapper
+
+
+def check_arguments(name: str, function: Callable, args: tuple[Any, ...], kwargs: dict[str, Any],
+                    error: AttributeError) -> None:
+    """Raises the TypeError that an AttributeError stands for: an argument without an attribute that all tensors have."""
+    names = function.__code__.co_varnames[:function.__code__.co_argcount]
+    given = [*zip(names, args), *kwargs.items()]
+    for position, (argument, value) in enumerate(given, 1):
+        if value is error.obj and not isinstance(value, Tensor) and hasattr(Tensor, error.name):
+            raise TypeError(f"{name}(): argument '{argument}' (position {position}) must be Tensor, not "
+                            f"{type(value).__name__}") from None
 
 
 # "axis means dim": other names of arguments, NumPy's most of all, which PyTorch takes in place of its own.
@@ -261,6 +276,13 @@ def check_overlap(target: Any, sources: Any, full: bool = False) -> None:
                                "to a single memory location. Please clone() the tensor before performing the operation.")
 
 
+def check_dtype(kernel: str, dtype: Any, kinds: str) -> None:
+    """Whether there is a kernel for a dtype. kinds: b for bool, i for integers, f for floating types (F: but not half ones),
+    c for complex ones."""
+    if "bifc"[dtype.category] not in kinds and not ("F" in kinds and dtype.itemsize > 2 and dtype.is_floating_point):
+        raise NotImplementedError(f"\"{kernel}\" not implemented for '{dtype.word}'")
+
+
 def _type_word(d: Any) -> str:
     return d.word
 
@@ -280,25 +302,35 @@ def _joined(name: str, out: Tensor, result: Tensor) -> None:
         raise TypeError(f"torch.cat(): input types can't be cast to the desired output type {out.dtype.word}")
 
 
+def _double(name: str, out: Tensor, result: Tensor) -> None:
+    raise RuntimeError(f"the output given to {name} has dtype {out.dtype.word} but the operation's result requires dtype "
+                       f"{result.dtype.word}")
+
+
+def _positions(name: str, out: Tensor, result: Tensor) -> None:
+    raise RuntimeError(f"{name}: Expected out tensor to have scalar type Long but got scalar type {out.dtype.word}")
+
+
 # What is asked of an out= that has another dtype than the result; without such a rule type promotion decides.
-_OUT_RULES = {"exact": _exact, "strict": _of_one_type, "joined": _joined}
+_OUT_RULES = {"exact": _exact, "strict": _of_one_type, "joined": _joined, "double": _double, "long": _positions}
 
 
 def write_out(name: str, out: Any, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Puts results into the tensors given as out=."""
     rules = OUT.get(name, ())
-    if "apart" in rules:
-        for o in out if out.__class__ in _SEQUENCES else (out,):
-            if isinstance(o, Tensor) and o._array.size:
+    apart = "apart" in rules
+    for o in out if out.__class__ in _SEQUENCES else (out,):
+        if isinstance(o, Tensor) and o._array.size:
+            if apart:
                 check_writable(o)
-                check_overlap(o._array, (*args, *kwargs.values()), full=True)
+            check_overlap(o._array, (*args, *kwargs.values()), full=apart)
     if isinstance(result, tuple):
         if not isinstance(out, (tuple, list)):
             raise TypeError(f"{name}(): argument 'out' must be a tuple of {len(result)} Tensors, not {type(out).__name__}")
         if len(out) != len(result):
             raise TypeError(f"{name}(): expected {len(result)} tensors in 'out', got {len(out)}")
-        for o, r in zip(out, result):
-            _write_one(name, o, r, rules)
+        for o, r, field in zip(out, result, getattr(result, "_fields", ("result",) * len(out))):
+            _write_one(name, o, r, rules, field)
         return type(result)(*out) if hasattr(result, "_fields") else tuple(out)
     if isinstance(out, (tuple, list)) and len(out) == 1:
         out = out[0]
@@ -313,7 +345,7 @@ def _refuse_dual(name: str, out: Tensor, result: Tensor) -> None:
                                   "function")
 
 
-def _write_one(name: str, out: Tensor, result: Tensor, rules: Any) -> None:
+def _write_one(name: str, out: Tensor, result: Tensor, rules: Any, field: str = "result") -> None:
     if not isinstance(out, Tensor):
         raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(out).__name__}")
     if not state.mode & NO_RECORD and (result._node is not None or out._node is not None):
@@ -333,6 +365,9 @@ def _write_one(name: str, out: Tensor, result: Tensor, rules: Any) -> None:
         for rule in rules:
             if rule in _OUT_RULES:
                 _OUT_RULES[rule](name, out, result)
+        if "castable" in rules and not can_cast(result.dtype, out.dtype):
+            raise RuntimeError(f"torch.{name.replace('_', '.', 1)}: Expected {field} to be safely castable from "
+                               f"{result.dtype.word} dtype, but got {field} with dtype {out.dtype.word}")
         if not can_cast(result.dtype, out.dtype):
             raise RuntimeError(f"result type {result.dtype.word} can't be cast to the desired output type "
                                f"{out.dtype.word}")

@@ -34,8 +34,10 @@ from ...backends import registry
 from ...backends.cpu.layouts import uneven
 from ...backends.cpu.parallel import LARGE, large
 from ...backends.dtypes import native as _native
+from ...native import arrays
+from ...tensors.dtypes import ALL
 from ...tensors.parameter import Parameter
-from ...tensors.tensor import Tensor
+from ...tensors.tensor import Size, Tensor
 
 PLAIN = frozenset((int, float, bool, str, tuple, type(None)))  # classes of arguments that are no tensors
 _NAMES: dict[str, Any] = dict(
@@ -47,12 +49,29 @@ _NAMES: dict[str, Any] = dict(
     asarray=registry.cpu.asarray, bump=bump,
     edge_of=edge_of, freed_error=freed_error, large=large, ndarray=registry.CPU_ARRAY, new=object.__new__,
     next_sequence=next_sequence, start_counter=start_counter, state=_state.state, uneven=uneven)
+_SPACES = [_NAMES]  # the names that each function finds; none are kept once native functions are among them
 _HERE = os.path.splitext(os.path.abspath(__file__))[0] + "d"
 
 
 def knows(**names: Any) -> None:
     """Names that the texts may use, entered by the modules that have them."""
     _NAMES.update(names)
+
+
+def _first_call(name: str) -> Callable[..., Any]:
+    """Stands for a function of native/arrays.py until one of them is called: loading them is no part of importing."""
+    def call(*args: Any) -> Any:
+        found = arrays.loaded()
+        for names in _SPACES:
+            names.update(found)
+        _SPACES.clear()
+        return found[name](*args)
+
+    return call
+
+
+arrays.describe(Tensor, Parameter, Size, [d.native for d in ALL], LARGE)
+knows(**{name: _first_call(name) for name in arrays.NAMES})
 
 
 @functools.cache
@@ -67,8 +86,10 @@ def _template(text: str) -> FunctionType:
 def function(title: str, signature: str, body: Iterable[str], **given: Any) -> Callable[..., Any]:
     """A function of this text. given: what it refers to beyond the names above, values of its own."""
     template = _template(f"def call({signature}):\n" + "".join([f"    {line}\n" for line in body]))
-    made = FunctionType(template.__code__.replace(co_name=title, co_qualname=title), {**_NAMES, **given}, title,
-                        template.__defaults__)
+    names = {**_NAMES, **given}
+    if _SPACES:
+        _SPACES.append(names)
+    made = FunctionType(template.__code__.replace(co_name=title, co_qualname=title), names, title, template.__defaults__)
     made.__kwdefaults__, made.__qualname__ = template.__kwdefaults__, title
     return made
 
@@ -195,11 +216,11 @@ def _saving(row: Any, names: list[str], edges: list[str], wanted: list[int], ten
 
 
 def results(row: Any, names: list[str], sure: Iterable[int], not_tensors: Iterable[int], mode: str, several: bool = False,
-            attach: str = "", unless: str = "", held: bool = False) -> list[str]:
+            attach: str = "", where: str = "", held: bool = False) -> list[str]:
     """Lines that make the array `made` the tensor `t`, or several of them the tensors `results`, in mode 0 with their node.
 
-    names, sure (the tensors), not_tensors and held: as in `recording`. mode: the variable. unless: one that is true where there
-    is nothing to record.
+    names, sure (the tensors), not_tensors and held: as in `recording`. mode: the variable. where: what else has to be
+    true where there is something to record.
     """
     array = "array" if several else "made[0]" if attach == "first" else "made"
     lines, one = [], ["t = new(Tensor)", f"t._array = {array}", "t._node = None"]
@@ -216,7 +237,7 @@ def results(row: Any, names: list[str], sure: Iterable[int], not_tensors: Iterab
         "results = []", "for array in made:", *["    " + line for line in [*one, "results.append(t)"]]]
     recorded = recording(row, names, sure, not_tensors, held, "many" if several else attach or "one")
     if recorded:
-        lines += [f"if {mode} == 0{f' and not {unless}' if unless else ''}:", *["    " + line for line in recorded]]
+        lines += [f"if {mode} == 0{f' and {where}' if where else ''}:", *["    " + line for line in recorded]]
     return lines
 
 
@@ -288,31 +309,34 @@ def of_one(row: Any, *, chars: str, ufunc: bool, fallback: Callable[..., Tensor]
 
 def of_two(row: Any, *, chars: str | None, number_chars: str, fallback: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """A pointwise operation of two tensors, or of a tensor and a number. chars: as in `of_one`; None: all."""
-    test = "native is y.dtype" + ("" if chars is None else (
-        " and (native.char in chars or (type(x) is type(y) in EAGER and native.char in device_chars))"))
+    known, anywhere = "", ""
+    if chars is not None:
+        known = " and x.dtype.char in chars"
+        anywhere = " and (x.dtype.char in chars or (type(x) is type(y) in EAGER and x.dtype.char in device_chars))"
     served = "mode < 2" if hasattr(row.cpu, "nin") else "type(x) is ndarray"  # NumPy's own functions ask other devices' arrays
-    if served != "mode < 2":
-        test = f"{test} and ({served} is type(y) or mode > 1 or type(x) is type(y) in EAGER)"
+    both = "" if served == "mode < 2" else f" and ({served} is type(y) or mode > 1 or type(x) is type(y) in EAGER)"
     names = ["input", "other"]
     body = ["mode = state.mode",
             f"if out is None and {ORDINARY}:",
             "    cls, kind = input.__class__, other.__class__",
             "    if (kind is Tensor or kind is Parameter) and (cls is Tensor or cls is Parameter):",
             "        x, y = input._array, other._array",
-            "        native = x.dtype",
-            f"        if {test} and (mode < 2 or (type(x) in FOLLOWABLE and type(y) in FOLLOWABLE)):",
-            "            try:",
+            "        made = None",
+            "        try:",
+            f"            if mode < 2 and suited(x, y){known}:",
+            "                made = kernel(x, y)",
+            f"            elif x.dtype is y.dtype{anywhere}{both}:",
             "                if mode > 1:",
-            "                    mode &= NO_GRAD",
-            "                    made = state.follower.call(kernel_name, (x, y))",
+            "                    if type(x) in FOLLOWABLE and type(y) in FOLLOWABLE:",
+            "                        mode &= NO_GRAD",
+            "                        made = state.follower.call(kernel_name, (x, y))",
             "                elif type(x) in EAGER:",
             "                    made = EAGER[type(x)](kernel_name, x, y)",
-            "                elif (n := x.size) < LARGE and x.flags.c_contiguous and y.size < LARGE:",
-            "                    made = kernel(x, y) if n > 1 else kernel(x, y, out=...)  # an array, not a scalar",
             "                else:",
             "                    made = uneven(kernel, x, y)",
-            "            except ValueError:",
-            "                raise broadcast_error(x.shape, y.shape) from None",
+            "        except ValueError:",
+            "            raise broadcast_error(x.shape, y.shape) from None",
+            "        if made is not None:",
             *["            " + line for line in [*results(row, names, [0, 1], (), "mode"), "return t"]],
             "    elif (kind is float or kind is int) and (cls is Tensor or cls is Parameter):",
             "        x = input._array",

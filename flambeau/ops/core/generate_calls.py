@@ -39,17 +39,16 @@ def fast_call(of: Callable[..., Any], row: Any, takes: str, *, method: bool = Tr
 
 
 def _made(of: Callable[..., Any], row: Any, takes: str, *, made: Any, when: str = "", given: str = "", chars: str = "",
-          prepare: Iterable[str] = (), tensors: str = "", gives: type | None = None,
-          any_size: bool = False, **using: Any) -> Callable[..., Any]:
+          or_none: bool = False, tensors: str = "", gives: type | None = None, **using: Any) -> Callable[..., Any]:
     """The function itself.
 
     takes: its arguments, the first of them a tensor, or a list of them where the row says so: "self dim0 dim1",
     "self *shape", or "self dim keepdim=False", which may be given by name. when: what has to be true of them; x is the tensor's
-    array (xs those of a list, x its first), n its number of dimensions; x is not empty, unless any_size says that `when` asks
-    for that. prepare: lines before that, which may raise a TypeError or ValueError where a call is to be passed on. made: an
-    expression of the result's array, or lines that end with one. given: the row's further arguments. chars: dtypes; none where
-    a view is made. tensors: arguments that are tensors; gives: the class of a result that is a tuple of tensors; using: names
-    in these texts.
+    array (of a list: its first), which is not empty, n its number of dimensions. made: an expression of the result's array, or
+    lines that end with one. or_none: it asks by itself, and is None where the call is to be passed on. given: the row's further
+    arguments. chars: dtypes; none where a view is made, or asked for by itself. tensors: arguments that are tensors; gives: the
+    class of a result that is a tuple of tensors; using: names in these texts, for a list `alike`, which says whether a follower
+    takes it.
     In a call that is followed the row's kernel is asked instead, unless it makes a view.
     """
     parts = takes.split()
@@ -57,21 +56,23 @@ def _made(of: Callable[..., Any], row: Any, takes: str, *, made: Any, when: str 
     first, rest = names[0], [g.strip() for g in given.split(";")] if given else []
     *before, last = [made] if made.__class__ is str else made
     signature, call, bound = _arguments(parts, names)
-    inner = [f"if {when}:"] if when else []
-    if prepare:
-        inner = ["try:", *_indented(prepare), "except (TypeError, ValueError):", f"    return {call}", *inner]
-    body = [*before, *_computed(row, last, ["xs" if 0 in row.lists else "x",
-                                            *[f"{r}._array" if r in tensors.split() else r for r in rest]])]
+    several = 0 in row.lists
+    arguments = [f"[a._array for a in {first}]" if several else "x"]
+    arguments += [f"{r}._array" if r in tensors.split() else r for r in rest]
+    body = [*before, *_computed(row, "made" if or_none else last, arguments)]
     sure = {i for i, a in enumerate([first, *rest]) if (i == 0 and not row.lists) or a in tensors.split()}
     body += generate.results(row, [first, *rest], sure, set(range(1, len(row.args))) - sure, "mode", gives is not None,
-                             unless="without_history" if row.lists else "")
+                             where=f"any_history({first})" if several else "")
     body.append("return t" if gives is None else "return tuple_of(gives, results)")
-    inner += _indented(body) if when else body
+    if when:
+        body = [f"if {when}:", *_indented(body)]
+    if any([_DIMENSIONS.search(line) for line in body]):
+        body.insert(0, "n = x.ndim")
+    if several:
+        body.insert(0, f"x = {first}[0]._array")
     if "=" in parts[-1]:
         using["bind"] = eval(f"lambda {', '.join(parts)}: {generate.in_tuple(names)}")
-    if any([_DIMENSIONS.search(line) for line in inner]):
-        inner.insert(0, "n = x.ndim")
-    text = ["mode = state.mode", *bound, *_indented(_arrays(row, first, call, any_size)), *_indented(inner, 3),
+    text = ["mode = state.mode", *bound, *_indented(_arrays(row, first, last if or_none else "")), *_indented(body, 3),
             f"return {call}"]
     return generate.later(row.name, signature, text, of=of, Node=row.node, kernel_name=row.kernel, chars=chars, gives=gives,
                           tuple_of=tuple.__new__, without_gradient=row.constant, public_name=of.__name__, **using)
@@ -84,33 +85,24 @@ def _indented(lines: Iterable[str], levels: int = 1) -> list[str]:
 def _computed(row: Any, made: str, arguments: list[str]) -> list[str]:
     """Lines that make the array, or the arrays: in a call that is followed by the row's kernel."""
     if row.view:
-        return [f"made = {made}", "mode &= NO_GRAD"]
+        return [*([f"made = {made}"] if made != "made" else []), "mode &= NO_GRAD"]
     return ["if mode > 1:", "    mode &= NO_GRAD",
             f"    made = state.follower.call(kernel_name, {generate.in_tuple(arguments)})",
             *(["else:", f"    made = {made}"] if made != "made" else [])]
 
 
-def _arrays(row: Any, first: str, call: str, any_size: bool) -> list[str]:
-    """Lines that find the array of an ordinary tensor, or of several; up to the second `if`, in which x has elements."""
+def _arrays(row: Any, first: str, made: str) -> list[str]:
+    """Lines that find the array of an ordinary tensor, up to the second `if`, in which x has elements, or which asks whether
+    the result could be made."""
     if 0 in row.lists:
-        return [f"if {first}.__class__ is list or {first}.__class__ is tuple:",
-                "    xs, without_history = [], True",
-                f"    for a in {first}:",
-                "        if a.__class__ is not Tensor and a.__class__ is not Parameter:",
-                f"            return {call}",
-                "        x = a._array",
-                f"        if not {generate.ours('x')}:",
-                f"            return {call}",
-                "        if a._node is not None or a._counter is not None:",
-                "            without_history = False",
-                "        xs.append(x)",
-                "    if xs and (x := xs[0]).dtype.char in chars and x.size:"]
+        return [f"if mode < 2 or alike({first}):", f"    made = {made} if mode < 2 else None",
+                "    if mode > 1 or made is not None:"]
     if row.view:
         ordinary_array = f"type(x) in WINDOWS and {first}._view_fn is None and not {first}._inference"
     else:
         ordinary_array = f"x.dtype.char in chars and {generate.ours('x')}"
     return [f"kind = {first}.__class__", "if kind is Tensor or kind is Parameter:", f"    x = {first}._array",
-            f"    if {ordinary_array}{'' if any_size else ' and x.size'}:"]
+            f"    if {ordinary_array} and {f'(made := {made}) is not None' if made else 'x.size'}:"]
 
 
 def _arguments(takes: list[str], names: list[str]) -> tuple[str, str, list[str]]:

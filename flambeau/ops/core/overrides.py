@@ -14,7 +14,7 @@ import types as _types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from ...autograd.state import AUTOCAST, OVERRIDE, PROFILE, state
+from ...autograd.state import AUTOCAST, DISPATCH, OVERRIDE, PROFILE, state
 from ...tensors.parameter import Buffer, Parameter
 from ...tensors.tensor import Tensor
 
@@ -24,6 +24,7 @@ active = False
 _for_good = False       # a subclass or a mode was seen
 _asking = 0             # blocks of `asked` that are entered
 _cast: Any = None       # amp's cast_call, while an autocast block is entered
+_dispatcher: Any = None  # ops/dispatch's offer, once there was a __torch_dispatch__
 
 
 def activate() -> None:
@@ -50,14 +51,34 @@ def autocast(cast: Any) -> None:
     active = _for_good or cast is not None or _asking > 0
 
 
+def dispatching(begins: bool) -> None:
+    """A mode below autograd is entered or left."""
+    global active, _asking, _dispatcher
+    if _dispatcher is None:
+        load_dispatcher()
+    _asking += 1 if begins else -1
+    active = _for_good or _cast is not None or _asking > 0
+
+
+def load_dispatcher() -> None:
+    """From now on calls that nobody took over are offered to modes and subclasses below autograd."""
+    global _dispatcher
+    from ..dispatch.calls import offer
+    _dispatcher = offer
+
+
 def _offer(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bool, Any]:
-    """A call that is an operation on plain tensors: a profiler may take it over, or autocast."""
+    """A call that is an operation on plain tensors: a profiler may take it over, autocast, or what listens below autograd."""
     if state.mode & PROFILE:
         done, value = state.profiler.call(function, args, kwargs)
         if done:
             return True, value
     cast = _cast
-    return cast(function, args, kwargs) if cast is not None and state.mode & AUTOCAST else (False, None)
+    if cast is not None and state.mode & AUTOCAST:
+        done, value = cast(function, args, kwargs)
+        if done:
+            return True, value
+    return (False, None) if _dispatcher is None else _dispatcher(function, args, kwargs)
 
 
 def _disabled_torch_function_impl(*args: Any, **kwargs: Any) -> Any:
@@ -72,7 +93,7 @@ def _takes_part(value: Any) -> bool:
     if kind is Tensor:
         return False
     if isinstance(value, Tensor):
-        return not kind._plain
+        return not kind._without_overrides and not (kind._dispatches and kind.__torch_function__ is _disabled_torch_function_impl)
     return kind not in _PLAIN and hasattr(kind, "__torch_function__") and kind is not type and (
         kind.__torch_function__ is not _disabled_torch_function_impl)
 
@@ -125,7 +146,7 @@ def dispatch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
         if result is not NotImplemented:
             return True, result
     if not overloaded:
-        return False, None
+        return _offer(function, args, kwargs)
     raise _nobody(function, kinds)
 
 
@@ -193,7 +214,13 @@ def retype(tensor: Tensor, cls: type) -> Tensor:
 
 
 def as_subclass(self: Tensor, cls: type) -> Tensor:
-    """This tensor as an object of a subclass, sharing memory; gradients flow through."""
+    """This tensor as an object of a subclass, sharing memory; gradients flow through.
+
+    >>> class Mine(torch.Tensor):
+    ...     pass
+    >>> type(torch.ones(2).as_subclass(Mine)).__name__
+    'Mine'
+    """
     if not (isinstance(cls, type) and issubclass(cls, Tensor)):
         raise TypeError("Creating a Tensor subclass from a class that does not inherit from Tensor is not possible. Make sure "
                         "your class inherits from Tensor.")
@@ -214,9 +241,13 @@ def _make_subclass(cls: type, data: Tensor, require_grad: bool = False, *, dispa
 
 
 @staticmethod
-def _make_wrapper_subclass(*args: Any, **kwargs: Any) -> Any:
-    raise NotImplementedError("wrapper subclasses need __torch_dispatch__, which flambeau does not have: use "
-                              "__torch_function__ with Tensor._make_subclass or as_subclass")
+def _make_wrapper_subclass(cls: type, size: Any, strides: Any = None, storage_offset: int | None = None,
+                           memory_format: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
+                           pin_memory: bool = False, requires_grad: bool = False, dispatch_sizes_strides_policy: Any = None,
+                           dispatch_device: bool = False, dispatch_layout: bool = False, **more: Any) -> Tensor:
+    """A tensor of a subclass that has a shape but no memory: its `__torch_dispatch__` says what operations do."""
+    from ..dispatch.wrappers import make
+    return make(cls, size, strides, storage_offset, memory_format, dtype, layout, device, requires_grad)
 
 
 Tensor.as_subclass = as_subclass
@@ -229,14 +260,18 @@ def finish() -> None:
     for name in ("T", "mT", "H", "mH", "real", "imag", "data"):
         made = vars(Tensor).get(name)
         if isinstance(made, property):
-            setattr(Tensor, name, property(_keeping(made.fget), made.fset, made.fdel, made.__doc__))
+            setattr(Tensor, name, property(_keeping(name, made.fget), made.fset, made.fdel, made.__doc__))
     for name in ("__getitem__", "__setitem__"):
         vars(Tensor)[name].__name__ = name
 
 
-def _keeping(get: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
+def _keeping(name: str, get: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
     def read(self: Tensor) -> Any:
-        if self._plain:
+        if active and (state.mode & DISPATCH or self._dispatches):
+            from ..dispatch.lowering import PROPERTIES
+            if name in PROPERTIES:
+                return PROPERTIES[name](self)
+        if self._without_overrides:
             return get(self)
         with DisableTorchFunctionSubclass():
             return _convert(get(self), type(self))
@@ -245,7 +280,17 @@ def _keeping(get: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
 
 
 class DisableTorchFunctionSubclass:
-    """Inside, subclasses count as plain tensors (modes still take part)."""
+    """Inside, subclasses count as plain tensors (modes still take part).
+
+    >>> class Loud(torch.Tensor):
+    ...     @classmethod
+    ...     def __torch_function__(cls, func, types, args=(), kwargs=None):
+    ...         return "caught"
+    >>> x = torch.ones(2).as_subclass(Loud)
+    >>> with torch._C.DisableTorchFunctionSubclass():
+    ...     print(type(torch.add(x, 1)).__name__)
+    Tensor
+    """
 
     level = 1
 
@@ -258,7 +303,19 @@ class DisableTorchFunctionSubclass:
 
 
 class DisableTorchFunction(DisableTorchFunctionSubclass):
-    """Inside, neither subclasses nor modes take part."""
+    """Inside, neither subclasses nor modes take part.
+
+    >>> class Loud(torch.Tensor):
+    ...     @classmethod
+    ...     def __torch_function__(cls, func, types, args=(), kwargs=None):
+    ...         return "caught"
+    >>> x = torch.ones(2).as_subclass(Loud)
+    >>> torch.add(x, 1)
+    'caught'
+    >>> with torch._C.DisableTorchFunction():
+    ...     print(type(torch.add(x, 1)).__name__)
+    Tensor
+    """
 
     level = 2
 

@@ -43,7 +43,6 @@ from ...autograd.node import (
     Packed,
     SavedOutput,
     saved_result,
-    shown_edge,
     version_of,
 )
 from ...autograd.state import state
@@ -64,6 +63,7 @@ from .export import (  # noqa: F401  (families find them here, next to Row)
     _type_word,
     alias_of,
     autocast_as,
+    check_dtype,
     check_overlap,
     check_writable,
     enter_inplace,
@@ -93,8 +93,10 @@ class Row:
 
     def __init__(self, name: str, args: str, *, kernel: str | None = None, backward: dict[str, Callable] | None = None,
                  forward: Callable | str | None = None, node: str | None = None, view: bool = False, c: str | None = None,
-                 constant: tuple[int, ...] = (), fused: dict[str, Callable | str] | None = None, **facts: Any):
+                 constant: tuple[int, ...] = (), fused: dict[str, Callable | str] | None = None, takes: str | None = None,
+                 **facts: Any):
         self.name = name
+        self.takes = takes          # the kinds of dtype that its first tensor may have (see `check_dtype`); None: any
         self.args = tuple([a.rstrip("?*!") for a in args.split()])
         marks = [a[len(name):] for a, name in zip(args.split(), self.args)]
         self.lists = frozenset([i for i, mark in enumerate(marks) if mark == "*"])  # of tensors
@@ -127,6 +129,8 @@ class Row:
         return type(name, (RowNode,), members)
 
     def __call__(self, *args: Any) -> Any:
+        if self.takes is not None:
+            check_dtype(self.name, args[0].dtype, self.takes)
         arrays, kinds, lists = [], set(), False
         for a in args:
             if isinstance(a, Tensor):
@@ -528,16 +532,14 @@ class RowNode(Node):
         type(self).apply = made
         return made(self, grads)
 
-    @property
-    def next_functions(self) -> tuple[tuple[Node | None, int], ...]:
-        """As in PyTorch only the arguments that can have a gradient count."""
-        pairs, at = [], 0
+    def _shown(self) -> list[int]:
+        shown, at = [], 0
         for index in range(len(self.row.args)):
             count = len(self.next) - len(self.row.args) + 1 if index in self.row.lists else 1
             if self.row.wants[index]:
-                pairs += [shown_edge(e) for e in self.next[at:at + count]]
+                shown += range(at, at + count)
             at += count
-        return tuple(pairs)
+        return shown
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_saved_"):

@@ -100,7 +100,12 @@ def _renorm(weight: Tensor, indices: Tensor, max_norm: float, norm_type: float) 
     check_indices(indices, "embedding_renorm_")
     looked_at(weight._array, "rows of an embedding were measured", writing=True)
     looked_at(indices._array, "rows of an embedding were measured")
-    _shrink.cpu(weight._array, indices._array.reshape(-1), max_norm, norm_type)
+    given = weight._array, indices._array.reshape(-1)
+    backend = registry.backend_of(given[0])
+    if backend.NAME == "cuda":
+        backend.call("embedding_renorm", (*given, max_norm, norm_type))
+    else:
+        _shrink.cpu(*given, max_norm, norm_type)
     written(weight)
     return weight
 

@@ -62,7 +62,7 @@ index_put_row = Row("index_put", "self indices values accumulate", dynamic=value
 _take = Row("take", "self index", safe=values.positions(1, lambda x, at: x.size, wraps=True), shape=rules.first_as(1),
             backward={
     "self": lambda grad, self_shape, index: grad.new_zeros(self_shape).put_(index, grad, True)}, forward="linear")
-_put = Row("put", "self index source accumulate", shape=rules.alike, backward={
+_put = Row("put", "self index source accumulate", apart=True, shape=rules.alike, backward={
     "self": lambda grad, index, accumulate: grad if accumulate else grad.put(index, _zeros_at(grad, index)),
     "source": lambda grad, index, source_shape: grad.take(index).reshape(source_shape)})
 
@@ -156,12 +156,15 @@ def _basic_steps(shape: tuple[int, ...], key: tuple[Any, ...]) -> list[Any] | No
         if k.__class__ is int and -size <= k < size:
             steps.append((_select, (dim, k), (*_WHOLE[:dim], k, ...)))
             continue
-        if k.__class__ is not slice or k.step is not None or not _integer_bounds(k):
+        if k.__class__ is not slice or k.step is not None:
             return None
-        start, stop, _ = k.indices(size)
-        if start != 0 or stop != size:
-            stop = stop if stop > start else start
-            steps.append((_slice, (dim, start, stop, 1), (*_WHOLE[:dim], slice(start, stop))))
+        if k.start is not None or k.stop is not None:
+            if not _integer_bounds(k):
+                return None
+            start, stop, _ = k.indices(size)
+            if start != 0 or stop != size:
+                stop = stop if stop > start else start
+                steps.append((_slice, (dim, start, stop, 1), (*_WHOLE[:dim], slice(start, stop))))
         dim += 1
     return steps or None
 
@@ -322,14 +325,31 @@ def setitem(self: Tensor, key: Any, value: Any) -> None:
             return
     if not isinstance(value, (Tensor, int, float, complex)):
         raise TypeError(f"can't assign a {_type_path(value)} to a {self.type()}")
-    view, indices = resolve(self, key)
+    view, indices = (self, ()) if _names_all(self, key) else resolve(self, key)
     if indices:
         if not _has_false(key):
             _put_values(view, indices, value)
-    elif isinstance(value, Tensor):
-        view.copy_(_without_leading_ones(value, view.dim()))
+        return
+    if isinstance(value, Tensor):
+        value = _without_leading_ones(value, view.dim())
     else:
-        view.fill_(number_for(self.dtype, value, halves=False))
+        value = number_for(self.dtype, value, halves=False)
+    if isinstance(value, Tensor) and (value.dim() or view is not self):
+        view.copy_(value)
+    elif isinstance(value, Tensor) or view is not self:
+        view.fill_(value)
+    else:
+        view.fill_(wrap(_asarray(value, self._array.dtype)).to(self.device))  # which PyTorch's graph shows
+
+
+def _names_all(self: Tensor, key: Any) -> bool:
+    """Whether a key is nothing but slices over all there is, `...` at the end: no view is made of it."""
+    parts = key if key.__class__ is tuple else (key,)
+    if parts and parts[-1] is ...:
+        parts = parts[:-1]
+    shape = self._array.shape
+    return len(parts) <= len(shape) and all([
+        k.__class__ is slice and k.indices(n) == (0, n, 1) for k, n in zip(parts, shape)])
 
 
 def _has_false(key: Any) -> bool:

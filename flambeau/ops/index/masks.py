@@ -8,7 +8,7 @@ from ...tensors import dtypes as _dtypes
 from ...tensors.shapes import as_int
 from ...tensors.tensor import Tensor
 from .. import rules
-from ..core.row import Row, _type_word, public
+from ..core.row import Row, _type_word, check_overlap, public
 from ..rules import moves
 from ..shape.writing import write_row
 from .indexing import number_for
@@ -86,6 +86,7 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
 def masked_fill_(self: Tensor, mask: Tensor, value: Any) -> Tensor:
     r, *rest = _mask_args(self, mask, value)
     _check_covers(self, mask)
+    check_overlap(self._array, (mask,))
     return write_row(self, r, tuple(rest))
 
 
@@ -119,7 +120,7 @@ def masked_scatter_(self: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     return write_row(self, _masked_scatter, (mask, source))
 
 
-@public
+@public(out="long")
 def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
     """Positions of the elements that are not zero: one row each, or one tensor per dimension."""
     if as_tuple:

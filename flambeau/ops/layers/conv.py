@@ -14,6 +14,7 @@ from ...tensors.tensor import Tensor
 from ..core.row import FUNCTIONS, public, row, run, wrapped
 from ..pointwise.functions import conj
 from ..rules import images
+from ..shape.views import relaid
 from .layouts import channels_last_of, contiguous_copy, laid_out
 
 _AGAIN = "ConvolutionBackwardBackward0"
@@ -198,11 +199,18 @@ def _conv(name: str, dims: int, x: Any, weight: Any, bias: Any, stride: Any, pad
 
 
 def _convolved(x: Tensor, weight: Tensor, *rest: Any) -> Tensor:
-    """The convolution, channels-last where the input or the weight is (as in PyTorch not complex ones, nor float64 volumes)."""
+    """The convolution, channels-last where the input or the weight is; as in PyTorch not complex ones, nor float64 volumes, nor
+    transposed volumes; and in one dimension where the weight is."""
+    if x.ndim == 3:
+        made = convolution(x, weight, *rest)
+        if weight._array.flags.c_contiguous or not x.is_floating_point() or channels_last_of(weight.unsqueeze(2)) is None:
+            return made
+        _, channels, length = made.shape
+        return relaid(made, (channels * length, 1, channels))
     name = channels_last_of(x, weight)
     if name == "channels_last" and x.is_cuda:  # its kernels know the order themselves
         return convolution(x, weight, *rest)
-    if name is None or not x.is_floating_point() or (x.ndim == 5 and x.dtype.itemsize == 8):
+    if name is None or not x.is_floating_point() or (x.ndim == 5 and (x.dtype.itemsize == 8 or rest[4])):
         return convolution(x, weight, *rest)
     return laid_out(convolution(contiguous_copy(x, name), contiguous_copy(weight, name), *rest), name)
 
@@ -297,7 +305,11 @@ def convolution_(input: Tensor, weight: Tensor, bias: Tensor | None, stride: Any
 
 @public(method=False, autocast="lower")
 def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:
-    """conv1d over (time, batch, channels) with weights (kernel, channels, out channels)."""
+    """conv1d over (time, batch, channels) with weights (kernel, channels, out channels).
+
+    >>> torch.conv_tbc(torch.ones(4, 1, 2), torch.ones(3, 2, 5), torch.zeros(5)).shape
+    torch.Size([2, 1, 5])
+    """
     if input.ndim != 3 or weight.ndim != 3:
         raise RuntimeError(f"conv_tbc: input and weight must have 3 dims: time, batch, channels; got "
                            f"{list(input.shape)} and "

@@ -103,7 +103,13 @@ def dropout(input: Tensor, p: float, train: bool) -> Tensor:
 
 @public(method=False, out=False, inplace="function")
 def feature_dropout(input: Tensor, p: float, train: bool) -> Tensor:
-    """Each channel zero with probability p, the others divided by 1 - p."""
+    """Each channel zero with probability p, the others divided by 1 - p.
+
+    >>> torch.feature_dropout(torch.ones(1, 3, 2), 0.5, train=True)
+    tensor([[[0., 0.],
+             [0., 0.],
+             [2., 2.]]])
+    """
     return _drop(input, p, train, True, False)
 
 

@@ -120,15 +120,15 @@ def _logits_target(grad, self, weight, pos_weight, reduction):
     return _times(slope, weight) * _spread(grad, self, reduction)
 
 
-bce_row = Row("binary_cross_entropy", "self target weight reduction", safe=False, batch=("pair", 1), shape=layers.binary,
-              backward=dict(
+bce_row = Row("binary_cross_entropy", "self target weight reduction", takes="f", safe=False, batch=("pair", 1),
+              shape=layers.binary, backward=dict(
     self=_bce_self,
     target=lambda grad, self, target, weight, reduction: _times((-self).log1p() - self.log(), weight) * _spread(
         grad, self, reduction)),
     fused=dict(self="binary_cross_entropy_backward(grad, self, target, weight, reduction)"))
 bce_logits_row = Row(
     "binary_cross_entropy_with_logits", "self target weight pos_weight reduction", batch=("pair", 2), kernel="bce_with_logits",
-    shape=layers.binary,
+    takes="f", shape=layers.binary,
     backward=dict(self=_logits_self, target=_logits_target),
     fused=dict(self="bce_with_logits_backward(grad, self, target, weight, pos_weight, reduction)"))
 
@@ -271,10 +271,11 @@ def fused_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None, re
 # ---------------------------------------------------------------------------------------------------------- margins
 _multi_grad = Row("multi_margin_loss_backward", "grad self target p margin weight reduction", shape=rules.like_second)
 _labels_grad = Row("multilabel_margin_loss_backward", "grad self target reduction", shape=rules.like_second)
-multi_margin_row = Row("multi_margin_loss", "self target p margin weight reduction", shape=layers.margins, backward=dict(
+multi_margin_row = Row("multi_margin_loss", "self target p margin weight reduction", takes="F", shape=layers.margins,
+                       backward=dict(
     self=lambda grad, self, target, p, margin, weight, reduction: _multi_grad(
         grad, self, target, p, margin, weight, reduction)))
-multilabel_margin_row = Row("multilabel_margin_loss", "self target reduction", shape=layers.label_margins,
+multilabel_margin_row = Row("multilabel_margin_loss", "self target reduction", takes="F", shape=layers.label_margins,
                             constant=(1,), backward=dict(
     self=lambda grad, self, target, reduction: _labels_grad(grad, self, target, reduction)))
 
@@ -301,7 +302,12 @@ def lengths_of(value: Any, like: Tensor, name: str) -> Tensor:
 @public(method=False, out=False, autocast="float32")
 def ctc_loss(log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any, blank: int = 0,
              reduction: int = 1, zero_infinity: bool = False) -> Tensor:
-    """The CTC loss; reduction by number (nn.functional.ctc_loss takes its name)."""
+    """The CTC loss; reduction by number (nn.functional.ctc_loss takes its name).
+
+    >>> log_probs = torch.zeros(4, 1, 3).log_softmax(2)
+    >>> torch.ctc_loss(log_probs, torch.tensor([[1, 2]]), torch.tensor([4]), torch.tensor([2]))
+    tensor(0.8432)
+    """
     inputs, lengths = lengths_of(input_lengths, log_probs, "input_lengths"), lengths_of(
         target_lengths, log_probs, "target_lengths")
     batched = log_probs.ndim == 3
@@ -309,6 +315,7 @@ def ctc_loss(log_probs: Tensor, targets: Tensor, input_lengths: Any, target_leng
     if x.ndim != 3:
         raise RuntimeError(f"ctc_loss: log_probs must have 2 or 3 dimensions, got {log_probs.ndim}")
     _check_ctc(x, targets, inputs, lengths, blank)
+    inputs, lengths = inputs.to(x.device), lengths.to(x.device)
     if x.is_meta:
         inputs, lengths = inputs.to("meta"), lengths.to("meta")
     if not batched and targets.ndim == 2:

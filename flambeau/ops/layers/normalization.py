@@ -172,14 +172,27 @@ def _batch_norm_top(input: Tensor, weight: Tensor | None, bias: Tensor | None, r
 @public(method=False, out="exact")
 def native_batch_norm(input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None,
                       running_var: Tensor | None, training: bool, momentum: float, eps: float) -> Any:
-    """(result, mean, 1 / deviation)."""
+    """(result, mean, 1 / deviation).
+
+    >>> x = torch.tensor([[1.0], [3.0]])
+    >>> torch.native_batch_norm(x, None, None, None, None, True, 0.1, 0.0)
+    (tensor([[-1.],
+            [ 1.]]), tensor([2.]), tensor([1.]))
+    """
     return _run_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)
 
 
 @public(method=False)
 def batch_norm_update_stats(input: Tensor, running_mean: Tensor | None, running_var: Tensor | None,
                             momentum: float) -> tuple[Tensor, Tensor]:
-    """(mean, variance) per channel of a batch, which also go into the running statistics."""
+    """(mean, variance) per channel of a batch, which also go into the running statistics.
+
+    >>> mean, variance = torch.zeros(2), torch.ones(2)
+    >>> torch.batch_norm_update_stats(torch.tensor([[1.0, 2.0], [3.0, 6.0]]), mean, variance, 0.1)
+    (tensor([2., 4.]), tensor([1., 4.]))
+    >>> mean
+    tensor([0.2000, 0.4000])
+    """
     if not input.numel():
         raise RuntimeError(f"input tensor must have at least one element, but got input_sizes = {list(input.shape)}")
     dims = tuple([d for d in range(input.ndim) if d != 1])
@@ -421,7 +434,7 @@ def _statistics_grad(of_mean: Tensor, of_rstd: Tensor, input: Tensor, group: int
 
 
 _group_norm = row(
-    "native_group_norm", "input group weight bias eps", shape=layers.group_norm, kernel="group_norm",
+    "native_group_norm", "input group weight bias eps", takes="f", shape=layers.group_norm, kernel="group_norm",
     fused={"input weight bias": _group_fused}, backward=dict(
         input=_group_input, weight=_group_weight,
         bias=lambda grads: None if grads[0] is None else grads[0].sum(_others(grads[0]))))
@@ -450,8 +463,6 @@ def group_norm(input: Tensor, num_groups: int, weight: Tensor | None = None, bia
             raise RuntimeError(f"Expected {label} to be a vector of size equal to the number of channels in input, but "
                                "got "
                                f"{label} of shape {list(value.shape)} and input of shape {list(input.shape)}")
-    if not input.is_floating_point():
-        raise NotImplementedError(f"\"GroupNormKernelImpl\" not implemented for '{_type_word(input.dtype)}'")
     if not input._array.flags.c_contiguous and (name := channels_last_of(input)) is not None:
         return laid_out(_group_norm(contiguous_copy(input, name), num_groups, weight, bias, float(eps))[0], name)
     return _group_norm(input, num_groups, weight, bias, float(eps))[0]
@@ -460,7 +471,11 @@ def group_norm(input: Tensor, num_groups: int, weight: Tensor | None = None, bia
 @public(method=False)
 def native_group_norm(input: Tensor, weight: Tensor | None, bias: Tensor | None, N: int, C: int, HxW: int, group: int,
                       eps: float) -> Any:
-    """(result, mean, 1 / deviation)."""
+    """(result, mean, 1 / deviation).
+
+    >>> torch.native_group_norm(torch.tensor([[1.0, 3.0]]), None, None, 1, 2, 1, 1, 0.0)
+    (tensor([[-1.,  1.]]), tensor([[2.]]), tensor([[1.]]))
+    """
     return _group_norm(input, group, weight, bias, float(eps))
 
 

@@ -105,7 +105,7 @@ def _adaptive_max_row(dims: int) -> Any:
 
 
 def _fractional_row(dims: int) -> Any:
-    return row(f"fractional_max_pool{dims}d", "self kernel_size output_size samples", kernel="fractional_max_pool",
+    return row(f"fractional_max_pool{dims}d", "self kernel_size output_size samples", takes="f", kernel="fractional_max_pool",
                shape=images.fractional_max_pool, constant=(1,), node=f"FractionalMaxPool{dims}DBackward0", backward=dict(
                    self=lambda grad, self, result1, kernel_size, output_size: put(grad, result1, self.shape, dims)))
 
@@ -226,8 +226,8 @@ def _max_pool(dims: int, x: Any, kernel_size: Any, stride: Any, padding: Any, di
                                                        ceil_mode)
     _only_floats("max_pool3d" if dims == 3 else "max_pool2d", x, "uint8 int8 int16 int32 int64")
     if dims == 1:
-        made = _row_pool(x, (1, *kernel), (1, *stride), (0, *padding), (1, *dilation), (1, *out), ceil_mode,
-                         return_indices)
+        made = keeping_layout(_pooled, x.unsqueeze(-2), (1, *kernel), (1, *stride), (0, *padding), (1, *dilation), (1, *out),
+                              ceil_mode, return_indices, applies=return_indices or (x.requires_grad and grad_enabled()))
         return tuple(m.squeeze(-2) for m in made) if return_indices else made.squeeze(-2)
     if x.ndim == 4 and dims == 3 and not x._array.flags.c_contiguous:
         made = _max_pool(3, x.unsqueeze(0), kernel, stride, padding, dilation, ceil_mode, return_indices)
@@ -236,10 +236,6 @@ def _max_pool(dims: int, x: Any, kernel_size: Any, stride: Any, padding: Any, di
         return laid_out(_pooled(contiguous_copy(x, name), kernel, stride, padding, dilation, out, ceil_mode, return_indices),
                         name)
     return _pooled(x, kernel, stride, padding, dilation, out, ceil_mode, return_indices)
-
-
-def _row_pool(x: Tensor, *rest: Any) -> Any:
-    return _pooled(x.unsqueeze(-2), *rest)
 
 
 def _pooled(x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, out: Any, ceil_mode: bool,
@@ -296,8 +292,8 @@ def _avg_pool(dims: int, x: Any, kernel_size: Any, stride: Any, padding: Any, ce
         raise RuntimeError("divisor must be not zero")
     _only_floats("avg_pool3d_out_frame" if dims == 3 else "avg_pool2d", x, "int64")
     if dims == 1:
-        made = _average[2](x.unsqueeze(-2), (1, *kernel), (1, *stride), (0, *padding), (1, *out), count_include_pad,
-                           None)
+        made = keeping_layout(_average[2], x.unsqueeze(-2), (1, *kernel), (1, *stride), (0, *padding), (1, *out),
+                              count_include_pad, None)
         return made.squeeze(-2)
     return keeping_layout(_average[dims], x, kernel, stride, padding, out, count_include_pad, divisor_override,
                           applies=dims == 2)
@@ -407,7 +403,7 @@ def _adaptive_max(dims: int, x: Any, output_size: Any, return_indices: bool) -> 
     size = _adaptive_size(f"adaptive_max_pool{dims}d", x, dims, output_size)
     _only_floats("adaptive_max_pool3d_cpu" if dims == 3 else "adaptive_max_pool2d", x)
     if dims == 1:
-        made = tuple([m.squeeze(-2) for m in _adaptive_maximum[2](x.unsqueeze(-2), (1, *size))])
+        made = tuple([m.squeeze(-2) for m in keeping_layout(_adaptive_maximum[2], x.unsqueeze(-2), (1, *size))])
     else:
         made = keeping_layout(_adaptive_maximum[dims], x, size, applies=dims == 2)
     return made if return_indices else made[0]

@@ -12,7 +12,7 @@ from ...backends.cpu.layers import resample as _kernels  # noqa: F401  (enters t
 from ...tensors import dtypes as _dtypes
 from ...tensors.tensor import Tensor
 from .. import rules
-from ..core.row import FUNCTIONS, moving, public, row
+from ..core.row import FUNCTIONS, check_dtype, moving, public, row
 from ..rules import images
 from .layouts import keeping_layout
 from .pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
@@ -228,9 +228,9 @@ def _fetch(flat: Tensor, positions: list[Tensor], size: Any) -> Tensor:
 def _sample(input: Tensor, grid: Tensor, mode: int, padding: int, align: bool) -> Tensor:
     n, c = input.shape[:2]
     size, points = tuple(input.shape[2:]), tuple(grid.shape[1:-1])
-    flat = input.reshape(n, c, -1)
+    flat = input.flatten(2)
     # The grid's last dimension is (x, y, z); positions are kept slowest dimension first.
-    at = [grid.select(-1, len(size) - 1 - d).reshape(n, -1) for d in range(len(size))]
+    at = [grid.select(-1, len(size) - 1 - d).flatten(1) for d in range(len(size))]
     at = [_place(a, s, align) for a, s in zip(at, size)]
     if mode != 2:
         at = [_confine(a, s, padding, align) for a, s in zip(at, size)]
@@ -300,6 +300,7 @@ def _grid_sampler(input: Tensor, grid: Tensor, mode: int, padding: int, align: b
                            f"has {grid.dtype}")
     if mode == 2 and dims == 3:
         raise RuntimeError("grid_sampler(): bicubic interpolation only supports 4D input")
+    check_dtype("grid_sampler", input.dtype, "f")
     args = (input, grid, mode, padding, align)
     if input.is_cuda and grid.is_cuda:
         return _SAMPLERS[dims](*args)  # there is a kernel for it
@@ -359,7 +360,12 @@ _affine = row("affine_grid_generator", "theta size align_corners", backward=dict
 
 @public(method=False)
 def affine_grid_generator(theta: Tensor, size: Any, align_corners: bool) -> Tensor:
-    """A grid for grid_sample: the affine map theta (batch, dims, dims + 1) of an even grid of the given size."""
+    """A grid for grid_sample: the affine map theta (batch, dims, dims + 1) of an even grid of the given size.
+
+    >>> theta = torch.tensor([[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]])
+    >>> torch.affine_grid_generator(theta, [1, 1, 2, 2], align_corners=True).shape
+    torch.Size([1, 2, 2, 2])
+    """
     size = tuple([int(n) for n in size])
     with no_grad():
         base = _base_grid(theta, size[2:], align_corners)

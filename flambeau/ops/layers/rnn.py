@@ -204,7 +204,14 @@ def _forward(kind: _Kind, args: tuple[Any, ...]) -> tuple[Tensor, list[Tensor]]:
 @public(method=False, out=False, autocast="lower")
 def lstm(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
     """lstm(input, (h, c), params, has_biases, num_layers, dropout, train, bidirectional, batch_first), or packed
-    lstm(data, batch_sizes, (h, c), params, has_biases, num_layers, dropout, train, bidirectional)."""
+    lstm(data, batch_sizes, (h, c), params, has_biases, num_layers, dropout, train, bidirectional).
+
+    >>> layer = nn.LSTM(3, 4)
+    >>> state = torch.zeros(1, 2, 4), torch.zeros(1, 2, 4)
+    >>> out, h, c = torch.lstm(torch.ones(5, 2, 3), state, layer._flat_weights, True, 1, 0.0, False, False, False)
+    >>> out.shape, h.shape, c.shape
+    (torch.Size([5, 2, 4]), torch.Size([1, 2, 4]), torch.Size([1, 2, 4]))
+    """
     for a in args:
         if isinstance(a, (list, tuple)):
             if len(a) != 2:
@@ -254,7 +261,13 @@ def _cell(kind: _Kind, x: Tensor, hidden: list[Tensor], w_ih: Tensor, w_hh: Tens
 @public(method=False, out=False)
 def lstm_cell(input: Tensor, hx: Any, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None,
               b_hh: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """One step of an LSTM: (h, c)."""
+    """One step of an LSTM: (h, c).
+
+    >>> state = torch.zeros(2, 4), torch.zeros(2, 4)
+    >>> h, c = torch.lstm_cell(torch.ones(2, 3), state, torch.ones(16, 3), torch.ones(16, 4))
+    >>> h.shape, c.shape
+    (torch.Size([2, 4]), torch.Size([2, 4]))
+    """
     if len(hx) != 2:
         raise RuntimeError("lstm_cell expects two hidden states")
     h, c = _cell(_LSTM, input, list(hx), w_ih, w_hh, b_ih, b_hh)

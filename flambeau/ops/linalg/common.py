@@ -20,7 +20,7 @@ def linalg(function: Callable | None = None, **options: Any) -> Any:
         return functools.partial(linalg, **options)
     own = function.__code__.co_varnames[:function.__code__.co_argcount]
     first = {other: own[0] for other in ("input", "A", "x", "a", "self") if other not in own}
-    return public(function, **{"method": False, "toplevel": False, "also": first, **options})
+    return public(function, **{"method": False, "toplevel": False, "out": "castable", "also": first, **options})
 
 
 def matrix_row(name: str, args: str, **options: Any) -> Row:
@@ -33,7 +33,8 @@ def check_matrix(t: Any, function: str, name: str = "A") -> None:
     if not isinstance(t, Tensor):
         raise TypeError(f"{function}(): argument '{name}' (position 1) must be Tensor, not {type(t).__name__}")
     if t._array.ndim < 2:
-        raise RuntimeError(f"{function}: The input tensor {name} must have at least 2 dimensions.")
+        raise RuntimeError(f"{function}: The input tensor {name} must have at least 2 dimensions: expected a tensor with 2 or "
+                           f"more dimensions, got shape {list(t._array.shape)}.")
 
 
 def check_floating(t: Tensor, function: str, low_precision: bool = False, kernel: str | None = None,

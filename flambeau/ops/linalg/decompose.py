@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...autograd.state import NO_GRAD, mode_bits
+from ...backends.strides import contiguous_strides
 from ...settings import warn_once
 from ...tensors import return_types
 from ...tensors.dtypes import finfo
@@ -12,6 +13,7 @@ from ...tensors.tensor import Tensor
 from ..core.row import FUNCTIONS, Row, public
 from ..pointwise.functions import conj
 from ..rules import products
+from ..shape.views import relaid
 from .common import (
     check_floating,
     check_matrix,
@@ -26,7 +28,7 @@ from .common import (
     replay,
 )
 from .matmul import adjoint, matmul
-from .solve import _padded, _solve_triangular, _vector_rhs, inv, solve
+from .solve import _padded, _solve_triangular, _vector_rhs, solve
 
 
 # ------------------------------------------------------------------------------------------------------------- QR
@@ -470,7 +472,11 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
     check_same(A, B, "torch.linalg.lstsq")
     if rcond is not None:
         rcond = float(rcond)
-    return return_types.linalg_lstsq(*_lstsq(A, B, rcond, driver))
+    made = _lstsq(A, B, rcond, driver)
+    (m, n), columns = A._array.shape[-2:], B._array.shape[-1]
+    if m > n and not vector and made[0]._array.size:  # in LAPACK the solution is the upper part of B's columns
+        relaid(made[0], (*[m * s for s in contiguous_strides((*made[0].shape[:-2], columns))[:-1]], 1, m))
+    return return_types.linalg_lstsq(*made)
 
 
 # ------------------------------------------------------------------------------------------------- rank, condition
@@ -512,15 +518,9 @@ def cond(A: Tensor, p: Any = None) -> Tensor:
     check_square(A, "linalg.cond", kernel="linalg_svd_cpu")
     from .solve import inv_ex
     inverse, info = inv_ex(A)
-    inverse = inverse.masked_fill((info != 0).unsqueeze(-1).unsqueeze(-1), float("inf"))
-    if p == "nuc":
-        # A matrix of infinities has no singular values.
-        bad = info != 0
-        inverse = inv(A) if not bool(bad.any()) else inverse
-        if bool(bad.any()):
-            safe = inverse.masked_fill(bad.unsqueeze(-1).unsqueeze(-1), 0.0)
-            return (matrix_norm(A, p) * matrix_norm(safe, p)).masked_fill(bad, float("inf"))
-    return matrix_norm(A, p) * matrix_norm(inverse, p)
+    singular = info != 0
+    inverse = inverse.masked_fill(singular.unsqueeze(-1).unsqueeze(-1), 0.0)
+    return (matrix_norm(A, p) * matrix_norm(inverse, p)).masked_fill(singular, float("inf"))
 
 
 # --------------------------------------------------------------------------------------------------- low-rank forms
@@ -578,12 +578,6 @@ def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True, niter: int
     if not niter >= 0:
         raise ValueError(f"niter(={niter}) must be non-negative integer")
     return svd_lowrank(A - A.mean(-2, keepdim=True) if center else A, q, niter)
-
-
-@public(method=False, out=False)
-def lobpcg(*args: Any, **kwargs: Any) -> Any:
-    raise NotImplementedError("lobpcg (a few eigenvalues of a large matrix by iteration) is not part of flambeau; use "
-                              "linalg.eigh, which computes all of them")
 
 
 for _row, _names in ((_qr, "Q R"), (_svd, "U S Vh"), (_eigh, "eigenvalues eigenvectors"),

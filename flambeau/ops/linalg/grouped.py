@@ -63,5 +63,10 @@ def _grouped_mm(self: Tensor, mat2: Tensor, offs: Tensor | None = None, bias: Te
 
 def grouped_mm(mat_a: Tensor, mat_b: Tensor, *, offs: Tensor | None = None, bias: Tensor | None = None,
                out_dtype: Any = None) -> Tensor:
-    """One product per group of rows: see `_grouped_mm`."""
+    """One product per group of rows: see `_grouped_mm`.
+
+    >>> a, b = torch.ones(4, 8, dtype=torch.bfloat16), torch.ones(2, 8, 8, dtype=torch.bfloat16)
+    >>> F.grouped_mm(a, b, offs=torch.tensor([1, 4], dtype=torch.int32)).shape
+    torch.Size([4, 8])
+    """
     return _grouped_mm(mat_a, mat_b, offs, bias, out_dtype)

@@ -488,14 +488,14 @@ def _check_addmv(self: Tensor, mat: Tensor, vec: Tensor) -> None:
 
 
 def _check_addr(self: Tensor, vec1: Tensor, vec2: Tensor) -> None:
-    if vec1._array.ndim != 1 or vec2._array.ndim != 1:
-        raise RuntimeError(f"addr: Expected 1-D arguments vec1 and vec2, but got {vec1._array.ndim}-D and "
-                           f"{vec2._array.ndim}-D")
+    for name, vec in (("vec1", vec1), ("vec2", vec2)):
+        if vec._array.ndim != 1:
+            raise RuntimeError(f"addr: Expected 1-D argument {name}, but got {vec._array.ndim}-D")
     shape = (vec1._array.shape[0], vec2._array.shape[0])
     own = self._array.shape
     if own != shape and (len(own) > 2 or any(n not in (1, m) for n, m in zip(reversed(own), reversed(shape)))):
-        raise RuntimeError(f"addr: The expanded size of the tensor {list(shape)} must match the existing size "
-                           f"{list(own)}")
+        raise RuntimeError(f"addr: The expanded size of the tensor must match the existing size of input.  Target sizes: "
+                           f"{list(shape)}.  Tensor sizes: {list(own)}")
 
 
 def _check_batches(function: str):
@@ -536,6 +536,7 @@ def _affine(bias: Tensor, input: Tensor, weight: Tensor) -> Tensor:
     _check_addmm(bias, input, weight)
     y = weight._array
     native = y.dtype
-    if state.mode > 1 or native.char not in _CHARS or type(y) is not ndarray or not (bias._plain and input._plain):
+    if state.mode > 1 or native.char not in _CHARS or type(y) is not ndarray or not (
+            bias._without_overrides and input._without_overrides):
         return _addmm(bias, input, weight, 1, 1)
     return _addmm.tensor(state.mode, _addmm.cpu(bias._array, input._array, y, 1, 1), bias, input, weight, 1, 1)

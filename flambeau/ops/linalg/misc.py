@@ -61,7 +61,7 @@ def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> T
     return A.diagonal(offset, dim1, dim2)
 
 
-@linalg(name="linalg_matrix_power", out="exact")
+@linalg(name="linalg_matrix_power")
 def linalg_matrix_power(A: Tensor, n: int) -> Tensor:
     """A square matrix multiplied with itself n times."""
     return linalg_products.matrix_power(A, n)

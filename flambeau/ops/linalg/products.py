@@ -471,9 +471,9 @@ def _cdist_grad(grad: Tensor, x1: Tensor, x2: Tensor, p: float, dist: Tensor) ->
 _CDIST_FORMULAS = dict(
     x1=lambda grad, x1, x2, p, result: _cdist_grad(grad, x1, x2, p, result),
     x2=lambda grad, x1, x2, p, result: _cdist_grad(swapped(grad), x2, x1, p, swapped(result)))
-_cdist = Row("cdist", "x1 x2 p compute_mode", safe=True, batch=("leading", 2, 2), shape=products.distances,
+_cdist = Row("cdist", "x1 x2 p compute_mode", takes="F", safe=True, batch=("leading", 2, 2), shape=products.distances,
              backward=_CDIST_FORMULAS)
-_euclidean = Row("_euclidean_dist", "x1 x2 p compute_mode", kernel="cdist", backward=_CDIST_FORMULAS)
+_euclidean = Row("_euclidean_dist", "x1 x2 p compute_mode", takes="F", kernel="cdist", backward=_CDIST_FORMULAS)
 
 
 @public(method=False, out=False, autocast="float32")

@@ -392,13 +392,13 @@ def _unpack_grad(grads: list[Any], shape: tuple[int, ...]) -> Tensor | None:
     """L's part below the diagonal and U's on and above it, back in one matrix."""
     grad_l, grad_u = grads[1], grads[2]
     m, n = shape[-2:]
-    whole = None
+    both = None
     if grad_l is not None:
-        whole = _padded(grad_l.tril(-1), -1, n)
+        both = _padded(grad_l.tril(-1), -1, n)
     if grad_u is not None:
         upper = _padded(grad_u.triu(), -2, m)
-        whole = upper if whole is None else whole + upper
-    return whole
+        both = upper if both is None else both + upper
+    return both
 
 
 def _padded(t: Tensor, dim: int, size: int) -> Tensor:
@@ -464,7 +464,14 @@ def lu(A: Tensor, pivot: bool = True, get_infos: bool = False, out: Any = None) 
 
 @public(method=False, out="exact")
 def lu_unpack(LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True) -> Any:
-    """(P, L, U) of lu_factor's result."""
+    """(P, L, U) of lu_factor's result.
+
+    >>> LU, pivots = torch.linalg.lu_factor(torch.tensor([[0.0, 2.0], [4.0, 0.0]]))
+    >>> P, L, U = torch.lu_unpack(LU, pivots)
+    >>> P @ L @ U
+    tensor([[0., 2.],
+            [4., 0.]])
+    """
     check_matrix(LU_data, "torch.lu_unpack", "LU_data")
     if LU_pivots.dtype.name != "int32" and unpack_pivots:
         raise RuntimeError("torch.lu_unpack: LU_pivots is expected to be a contiguous tensor of torch.int32 dtype. "
@@ -478,12 +485,12 @@ def _lu_solve_factor_grad(grad: Tensor, lu: Tensor, pivots: Tensor, x: Tensor, l
     """By way of the gradient of A = P L U (see the four equations A X, A^H X, X A, X A^H = B)."""
     r = _lu_solve(lu, pivots, grad, left, not adj)
     if left:
-        whole = matmul(x, adjoint(r)) if adj else matmul(r, adjoint(x))
+        inner = matmul(x, adjoint(r)) if adj else matmul(r, adjoint(x))
     else:
-        whole = matmul(adjoint(r), x) if adj else matmul(adjoint(x), r)
+        inner = matmul(adjoint(r), x) if adj else matmul(adjoint(x), r)
     permutation, low, up = _lu_unpack(lu, pivots, True, True)
-    whole = -matmul(swapped(permutation), whole)
-    return matmul(whole, adjoint(up)).tril(-1) + matmul(adjoint(low), whole).triu()
+    inner = -matmul(swapped(permutation), inner)
+    return matmul(inner, adjoint(up)).tril(-1) + matmul(adjoint(low), inner).triu()
 
 
 _lu_solve = Row("linalg_lu_solve", "LU pivots B left adjoint", batch=("leading", 2, 1, 2), shape=products.from_lu,
@@ -512,7 +519,13 @@ def linalg_lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True,
 
 @public(autocast="float32", out="exact")
 def lu_solve(b: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
-    """X with A X = b, from lu_factor's result for A."""
+    """X with A X = b, from lu_factor's result for A.
+
+    >>> LU, pivots = torch.linalg.lu_factor(torch.tensor([[2.0, 0.0], [0.0, 4.0]]))
+    >>> torch.lu_solve(torch.tensor([[2.0], [2.0]]), LU, pivots)
+    tensor([[1.0000],
+            [0.5000]])
+    """
     warn_once("lu_solve", "torch.lu_solve is deprecated in favor of torch.linalg.lu_solveand will be removed in a future "
               "PyTorch release.\nNote that torch.linalg.lu_solve has its arguments reversed.\n"
               "X = torch.lu_solve(B, LU, pivots)\nshould be replaced with\nX = torch.linalg.lu_solve(LU, pivots, B)")
@@ -526,7 +539,13 @@ _ldl_solve = Row("linalg_ldl_solve", "LD pivots B hermitian", batch=("leading", 
 
 @linalg(name="linalg_ldl_factor_ex", out="exact")
 def ldl_factor_ex(A: Tensor, *, hermitian: bool = False, check_errors: bool = False) -> Any:
-    """(LD, pivots, info) of a symmetric or Hermitian matrix."""
+    """(LD, pivots, info) of a symmetric or Hermitian matrix.
+
+    >>> LD, pivots, info = torch.linalg.ldl_factor_ex(torch.tensor([[2.0, 1.0], [1.0, 3.0]]))
+    >>> LD
+    tensor([[2.0000, 0.0000],
+            [0.5000, 2.5000]])
+    """
     check_square(A, "torch.linalg.ldl_factor_ex", kernel="ldl_factor_kernel_cpu")
     made = _ldl_factor(A, hermitian)
     if check_errors:
@@ -544,7 +563,13 @@ def ldl_factor(A: Tensor, *, hermitian: bool = False) -> Any:
 
 @linalg(name="linalg_ldl_solve", out="exact")
 def ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, *, hermitian: bool = False) -> Tensor:
-    """X with A X = B, from ldl_factor's result for A."""
+    """X with A X = B, from ldl_factor's result for A.
+
+    >>> LD, pivots = torch.linalg.ldl_factor(torch.tensor([[2.0, 0.0], [0.0, 4.0]]))
+    >>> torch.linalg.ldl_solve(LD, pivots, torch.tensor([[2.0], [2.0]]))
+    tensor([[1.0000],
+            [0.5000]])
+    """
     check_square(LD, "torch.linalg.ldl_solve", "LD")
     if B._array.ndim < 2:
         raise RuntimeError("torch.linalg.ldl_solve: Expected B to have at least 2 dimensions, but it has "

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...autograd.frames import user_frame
 from ...autograd.node import start_counter
-from ...autograd.state import FOLLOW, state
+from ...autograd.state import DISPATCH, FOLLOW, state
 from ...backends import registry
 from ...backends.cpu.layers import optim as _kernels  # noqa: F401  (enters the kernels into the table)
 from ...backends.cpu.memory import dense_order
@@ -23,6 +23,8 @@ ndarray = registry.CPU_ARRAY
 def _call(kernel: str, lists: tuple[list[Any], ...], numbers: tuple[Any, ...]) -> Any:
     """Runs a kernel over lists of arrays; False if it does not serve them. CPU kernels look at the arrays themselves."""
     first = lists[0][0]
+    if state.mode & DISPATCH:  # a mode is to see every operation
+        return False
     if type(first) is ndarray and not state.mode & FOLLOW:
         return KERNELS[kernel](*lists, *numbers)
     if type(first) in registry.EAGER:
@@ -35,7 +37,8 @@ def _call(kernel: str, lists: tuple[list[Any], ...], numbers: tuple[Any, ...]) -
                 return False
             arrays.append(a)
     backend = registry.common(arrays)
-    if dtype.char not in "fd" or backend.NAME == "meta" or (backend.NAME == "cuda" and kernel not in backend.KERNELS):
+    if dtype.char not in "fd" or backend.NAME in ("meta", "wrapper") or (
+            backend.NAME == "cuda" and kernel not in backend.KERNELS):
         return False
     return backend.call(kernel, (*lists, *numbers))
 
@@ -87,7 +90,7 @@ def update(kernel: str, params: list[Tensor], grads: list[Tensor], parts: tuple[
 
 def total_norm(tensors: list[Tensor], order: Any) -> Tensor | None:
     """The norm of all tensors as one vector, zero-dim; None where there is no kernel for it."""
-    if not all([t._plain for t in tensors]):
+    if not all([t._without_overrides for t in tensors]):
         return None
     made = _call("fused_norm", (_arrays(tensors),), (order,))
     return None if made is False else wrap(made)
@@ -95,7 +98,7 @@ def total_norm(tensors: list[Tensor], order: Any) -> Tensor | None:
 
 def clip(tensors: list[Tensor], norm: Tensor, max_norm: Any) -> bool:
     """Scales the tensors in place, whose norm is `norm`, so that it becomes max_norm if it is more."""
-    if not all([t._plain for t in tensors]) or not norm._plain:
+    if not all([t._without_overrides for t in tensors]) or not norm._without_overrides:
         return False
     arrays = _arrays(tensors)
     if registry.backend_of(arrays[0]) is not registry.backend_of(norm._array):

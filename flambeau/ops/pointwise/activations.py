@@ -27,7 +27,7 @@ _K = math.sqrt(2 / math.pi)
 def activation(name: str, numbers: str, backward: Callable | str, *, c: Any, node: str | None = None, takes: str = "f",
                fused: str | None = None, **options: Any) -> Callable:
     """A pointwise function of one tensor and numbers: plain float tensors go straight to the kernel."""
-    r = Pointwise(name, f"self {numbers}", kind="same", plain=numbers, takes=takes, c=c, node=node,
+    r = Pointwise(name, f"self {numbers}", kind="same", as_given=numbers, takes=takes, c=c, node=node,
                   backward=dict(self=backward), fused=None if fused is None else dict(self=fused), **options)
     call = generate.of_one(r, chars="fd", ufunc=False, fallback=any_way)
     call.row = r
@@ -107,6 +107,16 @@ def _shrink_self(grad: Any, self: Any, lambd: float) -> Any:
     return tied(masked(grad, ~((self >= -lambd) & (self <= lambd))), self)
 
 
+def _no_way_back(name: str) -> Callable:
+    def formula(grad: Any) -> Any:
+        raise RuntimeError(f"In-place {name} backward calculation is triggered with a negative slope which is not supported. "
+                           "This is caused by calling in-place forward function with a negative slope, please call the "
+                           "out-of-place version instead.")
+
+    formula.refused = True
+    return formula
+
+
 # fmt: off
 # --------------------------------------------------------------------------------------------------------- the rows
 threshold_row = activation("threshold", "threshold value", "threshold_backward(grad, self, threshold)",
@@ -119,6 +129,11 @@ celu_row = activation("celu", "alpha", lambda grad, self, alpha: _elu_self(grad,
                       c="a <= 0 ? expm1(a / b) * b : a", fused="elu_backward(grad, self, alpha, 1.0, 1.0 / alpha)")
 leaky_relu_ = activation("leaky_relu", "negative_slope", _leaky_self, c="a > 0 ? a : a * b",
                          fused="leaky_relu_backward(grad, self, negative_slope)")
+# In place, with a negative slope the result does not tell on which side of zero it began.
+elu_changed = activation("elu_changed", "alpha scale input_scale", _no_way_back("elu"), kernel="elu",
+                         c="a <= 0 ? expm1(a * d) * (b * c) : a * c", node="EluBackward0")
+leaky_changed = activation("leaky_relu_changed", "negative_slope", _no_way_back("leakyReLu"), kernel="leaky_relu",
+                           c="a > 0 ? a : a * b", node="LeakyReluBackward0")
 _mean_slope = activation("rrelu_eval", "negative_slope", _leaky_self, kernel="leaky_relu", c="a > 0 ? a : a * b",
                          fused="leaky_relu_backward(grad, self, negative_slope)", node="RreluWithNoiseBackward0")
 hardtanh_ = activation("hardtanh", "min_val max_val", _hardtanh_self, kernel="clamp", c=_bounded, c_kinds="fi",
@@ -227,7 +242,11 @@ def prelu(input: Any, weight: Any) -> Any:
 
 @_exported
 def rrelu(input: Any, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, generator: Any = None) -> Any:
-    """x, times a slope where negative: drawn from [lower, upper] in training, their mean otherwise."""
+    """x, times a slope where negative: drawn from [lower, upper] in training, their mean otherwise.
+
+    >>> torch.rrelu(torch.tensor([-1.0, 2.0]), 0.1, 0.3)
+    tensor([-0.2000,  2.0000])
+    """
     if not lower <= upper:
         raise RuntimeError(f"Lower bound should be less than or equal to the upper bound, got {lower} and {upper}")
     if not training:

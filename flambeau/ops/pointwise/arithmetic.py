@@ -11,12 +11,13 @@ from ...autograd.state import state
 from ...backends import values
 from ...backends.cpu.pointwise.loops import run
 from ...backends.cpu.table import KERNELS
+from ...backends.strides import contiguous_strides, elementwise_strides
 from ...settings import warn_once
 from ...tensors import dtypes as _dtypes
 from ...tensors.tensor import Tensor
 from ..core import overrides as _overrides
-from ..core.row import LARGE, check_overlap, constant, export, make_inplace, ndarray, public
-from .families import Pointwise, binary, plain_number, promoted, untracked
+from ..core.row import LARGE, check_overlap, constant, enter_inplace, export, make_inplace, ndarray, public
+from .families import Pointwise, binary, inplace_operator, plain_number, promoted, untracked
 from .functions import abs_, conj, masked, neg, nothing, where_row
 
 _NOT_BOOL = "bBhHiIlLqQefdFDE"
@@ -64,10 +65,10 @@ _fmod = binary("fmod", "fmod(a, b)", (
 floor_divide = binary("floor_divide", "floor_divide(a, b)", (refuse("floor_divide"), refuse("floor_divide")),
                       safe=values.DIVISION, fast="fd",
                       takes="if", node="NotImplemented", cpu_name="div_floor_cpu", numbers="all")
-_add_scaled = Pointwise("add_scaled", "self other alpha", kind="same", plain="alpha", c="a + b * c", c_kinds="fi",
+_add_scaled = Pointwise("add_scaled", "self other alpha", kind="same", as_given="alpha", c="a + b * c", c_kinds="fi",
                         node="AddBackward0",
                         backward=dict(self=lambda grad: grad, other=lambda grad, alpha: grad * conj(alpha)))
-_sub_scaled = Pointwise("sub_scaled", "self other alpha", kind="same", plain="alpha", c="a - b * c", c_kinds="fi",
+_sub_scaled = Pointwise("sub_scaled", "self other alpha", kind="same", as_given="alpha", c="a - b * c", c_kinds="fi",
                         node="SubBackward0", check=_no_bools,
                         backward=dict(self=lambda grad: grad, other=lambda grad, alpha: -grad * conj(alpha)))
 _remainder_scalar = Pointwise("remainder_scalar", "self other", kind="same", kernel="remainder", takes="if",
@@ -76,11 +77,11 @@ _fmod_scalar = Pointwise("fmod_scalar", "self other", kind="same", kernel="fmod"
                          backward=dict(self=lambda grad: grad))
 _floor_mode = Pointwise("div_floor", "self other rounding_mode", safe=values.DIVISION, kind="same", kernel="div_floor",
                         takes="bif",
-                        plain="rounding_mode", c="floor_divide(a, b)", node="DivBackward2",
+                        as_given="rounding_mode", c="floor_divide(a, b)", node="DivBackward2",
                         backward=dict(self=nothing, other=nothing))
 _trunc_mode = Pointwise("div_trunc", "self other rounding_mode", safe=values.DIVISION, kind="same", kernel="div_trunc",
                         takes="bif",
-                        plain="rounding_mode", c="trunc(a / b)", node="DivBackward2",
+                        as_given="rounding_mode", c="trunc(a / b)", node="DivBackward2",
                         backward=dict(self=nothing, other=nothing))
 # fmt: on
 
@@ -182,7 +183,12 @@ Tensor.sub_ = Tensor.subtract_ = _scaled_inplace("sub", _sub, sub)
 def rsub(input: Any, other: Any, alpha: Any = 1) -> Any:
     """other - alpha * input."""
     if alpha.__class__ is int and alpha == 1:
-        return _rsub(input, other)
+        made = _rsub(input, other)
+        if not isinstance(other, Tensor) or (input.is_contiguous() and other.is_contiguous()):
+            return made
+        from ..shape.views import relaid
+        stride = elementwise_strides(made.shape, [(t.shape, t.stride()) for t in (other, input) if t.ndim])
+        return relaid(made, contiguous_strides(made.shape) if stride is None else stride)
     alpha = _number(alpha, "rsub")
     _check_alpha(input, other, alpha)
     if not isinstance(other, Tensor):
@@ -313,13 +319,33 @@ def pow(input: Any, exponent: Any, *, out: Any = None) -> Any:
 Tensor.pow_ = make_inplace("pow", pow)
 
 
-@public(inplace=True)
+def _double_of(*values: Any) -> Any:
+    return _dtypes.complex128 if any(isinstance(a, complex) or (isinstance(a, Tensor) and a.is_complex())
+                                     for a in values) else _dtypes.float64
+
+
+@public(out="double")
 def float_power(input: Any, exponent: Any) -> Any:
     """input ** exponent in double precision (complex where either is)."""
-    wide = _dtypes.complex128 if any(isinstance(a, complex) or (isinstance(a, Tensor) and a.is_complex())
-                                     for a in (input, exponent)) else _dtypes.float64
-    input, exponent = (a.to(wide) if isinstance(a, Tensor) else a for a in (input, exponent))
+    double = _double_of(input, exponent)
+    input, exponent = (a.to(double) if isinstance(a, Tensor) else a for a in (input, exponent))
     return pow(input, exponent)
+
+
+_float_power_inplace = make_inplace("float_power", float_power)
+
+
+def _float_power_(self: Tensor, exponent: Any) -> Tensor:
+    """In-place form of float_power, for a tensor that is of double precision."""
+    double = _double_of(self, exponent)
+    if self.dtype is not double:
+        raise RuntimeError(f"the base given to float_power_ has dtype {self.dtype.word} but the operation's result requires "
+                           f"dtype {double.word}")
+    return _float_power_inplace(self, exponent)
+
+
+_float_power_.__name__, _float_power_.__qualname__ = "float_power_", "Tensor.float_power_"
+enter_inplace(_float_power_, "float_power", (), True)
 
 
 # ------------------------------------------------------------------------------------------- other functions of two
@@ -358,7 +384,7 @@ ldexp = binary("ldexp", "a * exp2(b)", (lambda grad, other: grad * conj(_two_to(
                fast="", fast_scalar="", numbers="none", inplace="function")
 _frexp = Pointwise("frexp", "self", safe=False, kind="same", takes="f", constant=(1,), backward=dict(
     self=lambda grad, result1: grad / _two_to(result1)))
-_nan_to_num = Pointwise("nan_to_num", "self nan posinf neginf", kind="same", plain="nan posinf neginf", halves=True,
+_nan_to_num = Pointwise("nan_to_num", "self nan posinf neginf", kind="same", as_given="nan posinf neginf", halves=True,
                         c=_finite, backward=dict(
     self=lambda grad, self: masked(grad, self.isfinite())))
 # fmt: on
@@ -383,19 +409,19 @@ def nan_to_num(input: Any, nan: float | None = None, posinf: float | None = None
 
 # ------------------------------------------------------------------------------------------- three and more tensors
 # fmt: off
-_addcmul = Pointwise("addcmul", "self tensor1 tensor2 value", kind="same", plain="value", c="a + d * b * c", c_kinds="fi",
+_addcmul = Pointwise("addcmul", "self tensor1 tensor2 value", kind="same", as_given="value", c="a + d * b * c", c_kinds="fi",
                      backward=dict(
     self=lambda grad: grad,
     tensor1=lambda grad, tensor2, value: grad * conj(tensor2 * value),
     tensor2=lambda grad, tensor1, value: grad * conj(tensor1 * value)))
-_addcdiv = Pointwise("addcdiv", "self tensor1 tensor2 value", kind="same", plain="value", c="a + d * b / c",
+_addcdiv = Pointwise("addcdiv", "self tensor1 tensor2 value", kind="same", as_given="value", c="a + d * b / c",
                      takes="fc", backward=dict(
     self=lambda grad: grad,
     tensor1=lambda grad, tensor2, value: grad * conj(value / tensor2),
     tensor2=lambda grad, tensor1, tensor2, value: -grad * conj(value * tensor1 / (tensor2 * tensor2))))
 _LERP = "fabs(c) < 0.5 ? a + c * (b - a) : b - (b - a) * (1 - c)"
 _lerp_scalar = Pointwise("lerp_scalar", "self end weight", kernel="lerp", kind="same", c=_LERP, takes="fc",
-                         node="LerpBackward0", plain="weight", backward=dict(
+                         node="LerpBackward0", as_given="weight", backward=dict(
     self=lambda grad, weight: grad * (1 - conj(weight)),
     end=lambda grad, weight: grad * conj(weight)))
 _lerp = Pointwise("lerp", "self end weight", kind="same", c=_LERP, takes="fc", node="LerpBackward1",
@@ -491,9 +517,9 @@ Tensor.__floordiv__, Tensor.__rfloordiv__ = floor_divide.operator, _right(floor_
 Tensor.__mod__, Tensor.__rmod__ = remainder, _right(remainder, "remainder")
 Tensor.__pow__, Tensor.__rpow__ = _pow_operator, _right(pow, "pow")
 Tensor.__neg__, Tensor.__abs__, Tensor.__pos__ = neg, abs_, lambda self: self.positive()
-Tensor.__imul__, Tensor.__iadd__, Tensor.__isub__ = mul.inplace, _add.inplace, _sub.inplace
-Tensor.__itruediv__ = Tensor.__idiv__ = _div.inplace
-Tensor.__ifloordiv__ = floor_divide.inplace
-Tensor.__imod__, Tensor.__ipow__ = Tensor.remainder_, Tensor.pow_
+Tensor.__imul__, Tensor.__iadd__, Tensor.__isub__ = mul.inplace_operator, _add.inplace_operator, _sub.inplace_operator
+Tensor.__itruediv__ = Tensor.__idiv__ = _div.inplace_operator
+Tensor.__ifloordiv__ = floor_divide.inplace_operator
+Tensor.__imod__, Tensor.__ipow__ = inplace_operator(Tensor.remainder_), inplace_operator(Tensor.pow_)
 
 __all__ = ["add", "sub", "mul", "div", "pow"]

@@ -45,7 +45,7 @@ bitwise_or = _bitwise("bitwise_or", "a | b")
 bitwise_xor = _bitwise("bitwise_xor", "a ^ b")
 shift_left = binary("bitwise_left_shift", "b < 0 || b >= 8 * (T)sizeof(T) ? 0 : (T)(a << b)", kernel="shift_left",
                     cpu_name="lshift_cpu", takes="i", c_kinds="i", fast="", fast_scalar="", numbers="both")
-shift_right = binary("bitwise_right_shift", "a >> (b < 0 || b >= 8 * (T)sizeof(T) ? 8 * (T)sizeof(T) - 1 : b)",
+shift_right = binary("bitwise_right_shift", "b < 0 || b >= 8 * (T)sizeof(T) ? (a < 0 ? (T)-1 : 0) : (T)(a >> b)",
                      kernel="shift_right", cpu_name="rshift_cpu", takes="i", c_kinds="i", fast="", fast_scalar="",
                      numbers="both")
 gcd = binary("gcd", takes="i", fast="bBhHiIlLqQ", fast_scalar="", numbers="none", inplace="function")
@@ -81,9 +81,9 @@ for _method, _op in (("eq", eq), ("ne", ne), ("lt", lt), ("le", le), ("gt", gt),
     setattr(Tensor, f"__{_method}__", _op.operator)
 for _method, _op in (("and", bitwise_and), ("or", bitwise_or), ("xor", bitwise_xor)):
     setattr(Tensor, f"__r{_method}__", _op.operator)
-    setattr(Tensor, f"__i{_method}__", _op.inplace)
+    setattr(Tensor, f"__i{_method}__", _op.inplace_operator)
 Tensor.__rlshift__, Tensor.__rrshift__ = _right(shift_left, "shift_left"), _right(shift_right, "shift_right")
-Tensor.__ilshift__, Tensor.__irshift__ = shift_left.inplace, shift_right.inplace
+Tensor.__ilshift__, Tensor.__irshift__ = shift_left.inplace_operator, shift_right.inplace_operator
 
 
 def _invert(self: Any) -> Any:
@@ -216,7 +216,7 @@ def clamp_max(input: Any, max: Any) -> Any:
 
 
 # --------------------------------------------------------------------------------------------- closeness, equality
-_isclose = Pointwise("isclose", "self other rtol atol equal_nan", kind="bool", plain="rtol atol equal_nan",
+_isclose = Pointwise("isclose", "self other rtol atol equal_nan", kind="bool", as_given="rtol atol equal_nan",
                      c="a == b || (e && a != a && b != b) || (isfinite(a - b) && fabs(a - b) <= d + fabs(c * b))")
 
 

@@ -281,7 +281,13 @@ for _name, _type in {"float": _dtypes.float32, "double": _dtypes.float64, "half"
 
 @public(toplevel=False, out=False)
 def chalf(self: Tensor, memory_format: Any = None) -> Tensor:
-    """The tensor as complex32, which NumPy has no type for."""
+    """The tensor as complex32, which NumPy has no type for.
+
+    >>> torch.ones(1).chalf().dtype
+    Traceback (most recent call last):
+        ...
+    NotImplementedError: chalf: flambeau has no complex32 (half-precision complex) dtype; use...
+    """
     raise NotImplementedError("chalf: flambeau has no complex32 (half-precision complex) dtype; use cfloat()")
 
 
@@ -325,25 +331,43 @@ def cpu(self: Tensor, memory_format: Any = preserve_format) -> Tensor:
 
 @public(toplevel=False, out=False)
 def cuda(self: Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = preserve_format) -> Tensor:
-    """The tensor on a CUDA device."""
+    """The tensor on a CUDA device.
+
+    >>> x = torch.ones(2).cuda() if torch.cuda.is_available() else torch.ones(2)
+    >>> x.sum().item()
+    2.0
+    """
     return convert(self, None, _device("cuda") if device is None else to_device(device), False, memory_format, non_blocking)
 
 
 @public(toplevel=False, out=False)
 def is_pinned(self: Tensor, device: Any = None) -> bool:
-    """Whether the memory is page-locked."""
+    """Whether the memory is page-locked.
+
+    >>> torch.ones(2).is_pinned()
+    False
+    """
     return pinning.is_pinned(self._array)
 
 
 @public(toplevel=False, out=False)
 def pin_memory(self: Tensor, device: Any = None) -> Tensor:
-    """A copy in page-locked memory, the tensor itself if it is there; needs an accelerator."""
+    """A copy in page-locked memory, the tensor itself if it is there; needs an accelerator.
+
+    >>> x = torch.ones(2).pin_memory() if torch.cuda.is_available() else torch.ones(2)
+    >>> x.sum().item()
+    2.0
+    """
     return self if pinning.is_pinned(self._array) else wrap_as(type(self), pinning.pinned(self._array))
 
 
 @public(toplevel=False, out=False)
 def record_stream(self: Tensor, s: Any) -> None:
-    """Says that a stream uses the tensor's memory: nobody else gets it before what is in the stream now is done."""
+    """Says that a stream uses the tensor's memory: nobody else gets it before what is in the stream now is done.
+
+    >>> if torch.cuda.is_available():
+    ...     torch.ones(2, device="cuda").record_stream(torch.cuda.current_stream())
+    """
     backend = registry.backend_of(self._array)
     if backend.NAME != "cuda":
         raise NotImplementedError(f"record_stream is of tensors on CUDA devices, not on {self.device}")

@@ -6,6 +6,7 @@ six fields. Everything else (mixed dtypes, numbers, half precision, subclasses, 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +21,7 @@ from ...tensors.parameter import Parameter
 from ...tensors.tensor import Tensor, wrap
 from ..core import generate
 from ..core import overrides as _overrides
-from ..core.row import FUNCTIONS, Row, check_overlap, enter_inplace, export, make_inplace, write_out
+from ..core.row import FUNCTIONS, Row, check_dtype, check_overlap, enter_inplace, export, make_inplace, write_out
 
 ndarray = registry.CPU_ARRAY
 _asarray = registry.cpu.asarray
@@ -36,19 +37,19 @@ class Pointwise(Row):
 
     kind: "float" takes integers as the default floating dtype; "same" keeps the promoted dtype; "bool" gives bool.
     halves: the kernel is exact enough in half precision as it is; otherwise it runs in float32 and is rounded.
-    takes: the kinds of dtype the kernel accepts (b: bool, i: integers, f: floating, c: complex).
+    takes: the kinds of dtype the kernel accepts, as `check_dtype` spells them.
     check: called with the arguments, raises for those PyTorch refuses.
     numbers: which of two arguments may be Python numbers ("second", "both", "none", or "all": both at once).
     cpu_name: what PyTorch calls the kernel in errors about dtypes, where that is not the name of the function.
     refusal: a function of a dtype that it does not take, which gives another error than PyTorch's usual one, or None.
     mask: an argument that is bool whatever the others are.
-    plain: arguments that take no part in promotion and reach the kernel as they are (conditions, switches, counts).
+    as_given: arguments that take no part in promotion and reach the kernel as they are (conditions, switches, counts).
     c: what it computes in C (cpu/pointwise/loops.py): the letters a, b, c... are the kernel's arguments in order, numbers too;
     a function of the kernel's arguments where the text depends on them. c_kinds: dtypes for which that is right, as `takes`.
     """
 
     def __init__(self, name: str, args: str, *, kind: str = "float", halves: bool = False, complex_ok: bool = True,
-                 takes: str = "bifc", plain: str = "", check: Callable | None = None, numbers: str = "second",
+                 takes: str = "bifc", as_given: str = "", check: Callable | None = None, numbers: str = "second",
                  c_kinds: str = "f", mask: str | None = None, cpu_name: str | None = None, refusal: Callable | None = None,
                  **options):
         super().__init__(name, args, pointwise=True, **options)
@@ -58,22 +59,23 @@ class Pointwise(Row):
         self.of_numbers = numbers == "all"
         self.cpu_name, self.refusal = cpu_name or name, refusal
         self.takes = takes if complex_ok else takes.replace("c", "")
-        self.plain = frozenset(self.args.index(p) for p in plain.split())
+        self.as_given = frozenset(self.args.index(p) for p in as_given.split())
         if self.c is not None:
-            self.cpu = enter(self.kernel, len(self.args), self.c, c_kinds, self.plain, kind == "bool",
+            self.cpu = enter(self.kernel, len(self.args), self.c, c_kinds, self.as_given, kind == "bool",
                              None if mask is None else self.args.index(mask))
 
     def __call__(self, *args: Any) -> Any:
         tensors = [a for a in args if isinstance(a, Tensor)]
         if len(tensors) != len(args):
             args = tuple([a if a.__class__ in _KNOWN else plain_number(a) for a in args])
-        plain = self.plain
-        common = promoted(args if not plain else [a for i, a in enumerate(args) if i not in plain])
+        as_given = self.as_given
+        common = promoted(args if not as_given else [a for i, a in enumerate(args) if i not in as_given])
         if self.check is not None:
             self.check(*args)
         if "bifc"[common.category] not in self.takes:
-            raise (self.refusal and self.refusal(common)) or NotImplementedError(
-                f'"{self.cpu_name}" not implemented for \'{common.word}\'')
+            if self.refusal is not None and (error := self.refusal(common)) is not None:
+                raise error
+            check_dtype(self.cpu_name, common, self.takes)
         if self.kind == "float" and not (common.is_floating_point or common.is_complex):
             common = _dtypes.get_default_dtype()
         native = common.native
@@ -81,7 +83,7 @@ class Pointwise(Row):
         widened = compute is FLOAT32 and self.c is not None and tensors and all([type(t._array) in _EAGER for t in tensors])
         arrays = []
         for i, a in enumerate(args):
-            if i in plain:
+            if i in as_given:
                 a = a._array if isinstance(a, Tensor) else a
             elif isinstance(a, Tensor):
                 a = a._array
@@ -212,8 +214,6 @@ def general(r: Row, args: tuple[Any, ...], out: Any) -> Any:
     result = r(*args)
     if out is None:
         return result
-    if isinstance(out, Tensor):
-        check_overlap(out._array, args)
     return write_out(r.name, out, result, args, {})
 
 
@@ -226,6 +226,19 @@ def or_not_implemented(r: Row, args: tuple[Any, ...], out: Any) -> Any:
             from ...tensors.interop import from_numpy
             return general(r, (args[0], from_numpy(args[1])), out)
         return NotImplemented
+
+
+def inplace_operator(changed: Callable) -> Callable:
+    """x.add_ as `x += y`: an operand that is neither tensor nor number gets its turn to answer."""
+
+    @functools.wraps(changed)
+    def operator(self: Tensor, other: Any) -> Any:
+        try:
+            return changed(self, other)
+        except TypeError:
+            return NotImplemented
+
+    return operator
 
 
 def as_number(value: Any) -> Any:
@@ -258,6 +271,7 @@ def _export_inplace(op: Callable, r: Row, chars: str | None, aliases: tuple[str,
     if len(r.args) == 2 or r.kind != "bool":
         made = generate.in_place(r, chars=chars, recorded=recorded)
         _overrides.STAND_INS[recorded] = made
+        op.inplace_operator = generate.in_place(r, chars=chars, recorded=inplace_operator(recorded))
     made.__name__, made.__qualname__, made.__doc__ = r.name + "_", f"Tensor.{r.name}_", f"In-place form of {r.name}."
     enter_inplace(made, r.name, aliases, forms)
     return made
@@ -266,7 +280,7 @@ def _export_inplace(op: Callable, r: Row, chars: str | None, aliases: tuple[str,
 # ------------------------------------------------------------------------------------- tensors of one shape, and numbers
 def of_pair(name: str, c: Any, numbers: str = "", takes: str = "f", **options: Any) -> Callable:
     """The derivative `name`(grad, self, *numbers) of a pointwise operation, in one pass."""
-    r = Pointwise(name, f"grad self {numbers}", kind="same", plain=numbers, takes=takes, c=c, **options)
+    r = Pointwise(name, f"grad self {numbers}", kind="same", as_given=numbers, takes=takes, c=c, **options)
     r.op = generate.of_one(r, chars="fd", ufunc=False, fallback=any_way, tensors=2)
     return r.op
 

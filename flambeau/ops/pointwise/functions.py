@@ -104,7 +104,7 @@ sigmoid_backward = binary("sigmoid_backward", "a * (1 - b) * b", (
     args="grad_output output", fast="fd", fast_scalar="", toplevel=False, method=False, inplace=False)
 threshold_backward = of_pair("threshold_backward", "b <= c ? 0 : a", "threshold", takes="if", c_kinds="fi", backward=dict(
     grad="threshold_backward(grad, self, threshold)", self=nothing))
-where_row = Pointwise("where", "condition self other", kind="same", plain="condition", mask="condition", c="a ? b : c",
+where_row = Pointwise("where", "condition self other", kind="same", as_given="condition", mask="condition", c="a ? b : c",
                       halves=True,
                       c_kinds="fib",
                       backward=dict(self=lambda grad, condition: where_row(condition, grad, 0),
@@ -129,7 +129,7 @@ def tied(grad: Any, self: Any) -> Any:
     return threshold_backward(grad, self, -math.inf)
 
 
-round_decimals = Pointwise("round_decimals", "self decimals", kind="same", plain="decimals", takes="f", c=_rounded,
+round_decimals = Pointwise("round_decimals", "self decimals", kind="same", as_given="decimals", takes="f", c=_rounded,
                            node="RoundBackward1", backward=dict(self=nothing))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ...backends.strides import contiguous_strides
 from ...tensors.dtypes import bool_
 from ...tensors.tensor import Tensor
 from ..core.row import make_inplace, public
@@ -23,7 +24,7 @@ def refuse(name: str, argument: str):
     """The derivative with respect to an argument for which PyTorch has none either: an error in the backward pass."""
 
     def formula(grad):
-        raise RuntimeError(f"the derivative for '{argument}' of {name} is not implemented.")
+        raise NotImplementedError(f"the derivative for '{name}: {argument}' is not implemented.")
 
     formula.refused = True
     return formula
@@ -32,7 +33,7 @@ def refuse(name: str, argument: str):
 def _hidden(name: str, c: str | None = None, backward: Any = None, **options: Any) -> Any:
     """A function of flambeau.special alone."""
     SPECIAL[name] = unary(f"special_{name}", c, backward, kernel=name, toplevel=False, method=False, inplace=False,
-                          takes="bif", **options)
+                          **{"takes": "bif", **options})
     return SPECIAL[name]
 
 
@@ -84,21 +85,21 @@ erfc = _known("erfc", unary("erfc", "erfc(a)", lambda grad, self: grad * (-2 / S
                             takes="bif"))
 erfinv = _known("erfinv", unary("erfinv", None, lambda grad, self: grad * (SQRT_PI / 2) * self.erfinv().square().exp(),
                                 takes="bif", inplace=True))
-_hidden("erfcx", None, lambda grad, self, result: grad * (2 * self * result - 2 / SQRT_PI))
+_hidden("erfcx", None, lambda grad, self, result: grad * (2 * self * result - 2 / SQRT_PI), takes="biF")
 _hidden("ndtr", "0.5 * erfc(-a * M_SQRT1_2)", lambda grad, self: grad * ((self * self) * -0.5).exp() / SQRT_2PI)
-_hidden("ndtri", None, lambda grad, result: grad * SQRT_2PI * (result * result * 0.5).exp())
-_hidden("log_ndtr", None, lambda grad, self, result: grad / (result + self * self * 0.5).exp() / SQRT_2PI)
+_hidden("ndtri", None, lambda grad, result: grad * SQRT_2PI * (result * result * 0.5).exp(), takes="biF")
+_hidden("log_ndtr", None, lambda grad, self, result: grad / (result + self * self * 0.5).exp() / SQRT_2PI, takes="biF")
 
 # ----------------------------------------------------------------------------------------- the gamma function
 lgamma = _known("gammaln", unary("lgamma", "lgamma(a)", lambda grad, self: grad * self.digamma(), complex_ok=False,
                                  inplace=True))
 digamma = _known("digamma psi", unary("digamma", None, lambda grad, self: grad * self.polygamma(1), complex_ok=False,
                                        inplace=True))
-_polygamma = Pointwise("polygamma", "n self", plain="n", complex_ok=False, backward=dict(
+_polygamma = Pointwise("polygamma", "n self", as_given="n", complex_ok=False, backward=dict(
     self=lambda grad, n, self: grad * _polygamma(n + 1, self)))
-_mvlgamma = Pointwise("mvlgamma", "self p", plain="p", complex_ok=False, backward=dict(
+_mvlgamma = Pointwise("mvlgamma", "self p", as_given="p", complex_ok=False, backward=dict(
     self=lambda grad, self, p: grad * sum((self - j / 2).digamma() for j in range(p))))
-_zeta = Pointwise("zeta", "self other", node="SpecialZetaBackward0", complex_ok=False, backward=dict(
+_zeta = Pointwise("zeta", "self other", node="SpecialZetaBackward0", takes="biF", backward=dict(
     self=refuse("zeta", "self"), other=lambda grad, self, other: grad * -self * _zeta(self + 1, other)))
 _igamma = Pointwise("igamma", "self other", takes="f", backward=dict(
     self=refuse("igamma", "input"),
@@ -117,7 +118,7 @@ _xlog1py = Pointwise("special_xlog1py", "self other", kernel="xlog1py", c="b != 
     other=lambda grad, self, other: grad * self / (other + 1)))
 _hidden("entr", "a > 0 ? -a * log(a) : a == 0 ? 0 : a < 0 ? -INFINITY : a", lambda grad, self: grad * -(self.log() + 1))
 sinc = _known("sinc", unary("sinc", "a == 0 ? 1 : sin(M_PI * a) / (M_PI * a)", _sinc_self))
-_logit = Pointwise("logit", "self eps", plain="eps", complex_ok=False, c=_log_odds, backward=dict(
+_logit = Pointwise("logit", "self eps", as_given="eps", complex_ok=False, c=_log_odds, backward=dict(
     self=lambda grad, self, eps: _logit_self(grad, self, eps)))
 
 # ----------------------------------------------------------------------------------------- Bessel and Airy functions
@@ -126,14 +127,14 @@ _hidden("i0e", None, lambda grad, self, result: grad * (SPECIAL["i1e"](self) - s
         node="SpecialI0EBackward0")
 _hidden("i1", None, _i1_self)
 _hidden("i1e", None, _i1e_self, node="SpecialI1EBackward0")
-_hidden("bessel_j0")
-_hidden("bessel_j1")
-_hidden("bessel_y0")
-_hidden("bessel_y1")
+_hidden("bessel_j0", takes="biF")
+_hidden("bessel_j1", takes="biF")
+_hidden("bessel_y0", takes="biF")
+_hidden("bessel_y1", takes="biF")
 # fmt: on
 for _name in ("modified_bessel_i0", "modified_bessel_i1", "modified_bessel_k0", "modified_bessel_k1",
               "scaled_modified_bessel_k0", "scaled_modified_bessel_k1", "spherical_bessel_j0", "airy_ai"):
-    _hidden(_name)
+    _hidden(_name, takes="biF")
     SPECIAL[_name] = _of_x(_name, SPECIAL[_name])
 
 
@@ -174,7 +175,9 @@ def mvlgamma(input: Any, p: int) -> Any:
         raise RuntimeError(f"p has to be greater than or equal to 1, got {p}")
     if input.dtype is bool_:
         raise RuntimeError("The input tensor may not be a boolean tensor.")
-    return _mvlgamma(input, p)
+    from ..shape.views import relaid
+    made = _mvlgamma(input, p)
+    return made if made.is_contiguous() else relaid(made, contiguous_strides(made.shape))
 
 
 def _pair(name: str, row: Pointwise, doc: str, scalars: bool = True, **options: Any) -> Any:
@@ -207,5 +210,5 @@ for _name in ("chebyshev_polynomial_t", "chebyshev_polynomial_u", "chebyshev_pol
               "shifted_chebyshev_polynomial_t", "shifted_chebyshev_polynomial_u", "shifted_chebyshev_polynomial_v",
               "shifted_chebyshev_polynomial_w", "hermite_polynomial_h", "hermite_polynomial_he",
               "laguerre_polynomial_l", "legendre_polynomial_p"):
-    SPECIAL[_name] = _pair(_name, Pointwise(f"special_{_name}", "self other", kernel=_name, complex_ok=False),
+    SPECIAL[_name] = _pair(_name, Pointwise(f"special_{_name}", "self other", kernel=_name, takes="biF"),
                            "The polynomial of degree `other` at `input`.", also={"n": "other"}, **_alone)

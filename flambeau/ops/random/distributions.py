@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from ...autograd.state import looked_at, state
+from ...autograd.state import FORWARD_AD, looked_at, state
 from ...autograd.views import check_inplace, edge_of, written
 from ...backends import registry
 from ...backends.cpu.random import draws as _cpu
@@ -50,9 +50,12 @@ def _refill(self: Tensor, name: str, generator: Any, kernel: str, *args: Any) ->
     source = source_of(name.rstrip("_"), generator)
     if edge_of(self) is not None and not state.mode & NO_RECORD:
         fresh = draw(registry.backend_of(self._array).like(self._array, self._array.dtype), source, kernel, *args)
-        return store(self, _HISTORIES[name](alias_of(self), fresh))
+        return store(self, _HISTORIES[name](alias_of(self), fresh))  # (with the tangent of that)
     draw(self._array, source, kernel, *args, keep=True)
     written(self)
+    if state.mode & FORWARD_AD:  # draws do not depend on what was there
+        from ...autograd.forward_mode import copied
+        copied(self, ())
     return self
 
 
@@ -168,7 +171,11 @@ def exponential_(self, lambd=1, *, generator=None) -> Tensor:
 
 @public(**method, name="geometric_")
 def geometric_(self, p, *, generator=None) -> Tensor:
-    """Fills with how many trials of probability p it took to succeed."""
+    """Fills with how many trials of probability p it took to succeed.
+
+    >>> torch.empty(3).geometric_(0.5).min() >= 1
+    tensor(True)
+    """
     chance = _number("geometric_", "p", p)
     if not 0 < chance < 1:
         raise RuntimeError(f"geometric_ expects p to be in (0, 1), but got p={chance:g}")
@@ -179,7 +186,11 @@ def geometric_(self, p, *, generator=None) -> Tensor:
 
 @public(**method, name="cauchy_")
 def cauchy_(self, median=0, sigma=1, *, generator=None) -> Tensor:
-    """Fills with numbers of the Cauchy distribution."""
+    """Fills with numbers of the Cauchy distribution.
+
+    >>> torch.empty(2).cauchy_().shape
+    torch.Size([2])
+    """
     centre, width = _number("cauchy_", "median", median), _number("cauchy_", "sigma", sigma)
     _continuous("Cauchy", self.dtype)
     if not width > 0:
@@ -189,7 +200,11 @@ def cauchy_(self, median=0, sigma=1, *, generator=None) -> Tensor:
 
 @public(**method, name="log_normal_")
 def log_normal_(self, mean=1, std=2, *, generator=None) -> Tensor:
-    """Fills with the exponentials of normal numbers."""
+    """Fills with the exponentials of normal numbers.
+
+    >>> bool((torch.empty(3).log_normal_() > 0).all())
+    True
+    """
     centre, width = _number("log_normal_", "mean", mean), _number("log_normal_", "std", std)
     if not width > 0:
         raise RuntimeError(f"log_normal_ expects std > 0.0, but found std={width:g}")

@@ -73,8 +73,7 @@ def _check_same_dtype(name: str, result: Any, target: Any) -> None:
     if isinstance(result, tuple) and isinstance(target, (tuple, list)):
         for what, r, o in zip(("values", "indices"), result, target):
             if isinstance(o, Tensor) and o.dtype is not r.dtype:
-                raise RuntimeError(f"{name}(): expected scalar type {r.dtype.word} but got "
-                                   f"{o.dtype.word} for {what}")
+                raise RuntimeError(f"{name}(): {what}: expected scalar_type {r.dtype.word} but found {o.dtype.word}")
     elif isinstance(target, Tensor) and isinstance(result, Tensor) and target.dtype is not result.dtype and (
             name not in ("max", "min")):
         raise RuntimeError(f"Expected the dtype for input and out to match, but got {result.dtype.word} for input's "

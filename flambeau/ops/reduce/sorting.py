@@ -7,6 +7,7 @@ from typing import Any
 from ...backends import registry
 from ...tensors import dtypes as _dtypes
 from ...tensors import return_types
+from ...tensors.formats import contiguous_format
 from ...tensors.shapes import as_int, wrap_dim
 from ...tensors.tensor import Tensor, wrap
 from .. import rules
@@ -53,7 +54,7 @@ _searchsorted = Row("searchsorted", "sorted_sequence values right sorter out_int
 _isin = Row("isin", "elements test_elements assume_unique invert", safe=True, shape=moves.is_in)
 _bincount = Row("bincount", "self weights minlength", shape=rules.by_value("bincount"))
 _histc = Row("histc", "self bins min max", shape=rules.histogram)
-_histogramdd = Row("histogramdd", "self edges weight density", shape=rules.histogram_of_points)
+_histogramdd = Row("histogramdd", "self edges weight density", takes="F", shape=rules.histogram_of_points)
 
 
 # -------------------------------------------------------------------------------------------------------------- sorting
@@ -275,7 +276,7 @@ def _linear_edges(name: str, column: Tensor, bins: int, bounds: Any) -> Tensor:
         raise RuntimeError(f"{name}(): min should not exceed max, but got min {low:g} max {high:g} for dimension 0")
     if low == high:
         low, high = low - 0.5, high + 0.5
-    return linspace(low, high, bins + 1, dtype=column.dtype)
+    return linspace(low, high, bins + 1, dtype=column.dtype, device=column.device)
 
 
 def _check_histogram(name: str, input: Tensor, weight: Tensor | None, shape: Any) -> None:
@@ -303,17 +304,24 @@ def histogram(input: Tensor, bins: Any, *, range: Any = None, weight: Tensor | N
     if isinstance(bins, Tensor):
         if bins.dim() != 1 or bins.numel() < 1:
             raise RuntimeError("torch.histogramdd(): bins tensor should have one dimension and at least one element")
-        edges = bins
+        edges = bins.detach().clone(memory_format=contiguous_format)
     else:
         edges = _linear_edges("torch.histogram", flat, as_int(bins), range)
-    counts = _histogramdd(flat.reshape(-1, 1), [edges.detach()], _flat(weight), density)
+    counts = _histogramdd(flat.reshape(-1, 1), [edges], _flat(weight), density)
     return return_types.histogram(counts, edges)
 
 
 @public(method=False, out=False)
 def histogramdd(input: Tensor, bins: Any, range: Any = None, weight: Tensor | None = None,
                 density: bool = False) -> Any:
-    """(counts, edges per dimension) of points whose coordinates are the last dimension."""
+    """(counts, edges per dimension) of points whose coordinates are the last dimension.
+
+    >>> points = torch.tensor([[0.0, 1.0], [1.0, 0.0], [2.0, 1.0]])
+    >>> counts, edges = torch.histogramdd(points, bins=[2, 2])
+    >>> counts
+    tensor([[0., 1.],
+            [1., 1.]])
+    """
     if input.dim() < 2:
         raise RuntimeError("torch.histogramdd(): input tensor should have at least 2 dimensions, but got "
                            f"{input.dim()}")
@@ -345,9 +353,16 @@ def diff(input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None
     if input.dim() == 0:
         raise RuntimeError("diff expects input to be at least one-dimensional")
     dim = wrap_dim(dim, input.dim())
-    for name, other in (("prepend", prepend), ("append", append)):
-        if other is not None and other.dim() != input.dim():
-            raise RuntimeError(f"diff expects {name} or append to be the same dimension as input")
+    for other in (prepend, append):
+        if other is None:
+            continue
+        if other.dim() != input.dim():
+            raise RuntimeError("diff expects prepend or append to be the same dimension as input")
+        for d, (size, given) in enumerate(zip(input.shape, other.shape)):
+            if d != dim and size != given:
+                raise RuntimeError("diff expects the shape of tensor to prepend or append to match that of input except "
+                                   f"along the differencing dimension; input.size({d}) = {size}, but got "
+                                   f"tensor.size({d}) = {given}")
     if n < 0:
         raise RuntimeError(f"order must be non-negative but got {n}")
     if n == 0:

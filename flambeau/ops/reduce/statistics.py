@@ -256,8 +256,8 @@ def _check_weights(name: str, weights: Tensor, what: str, n: int) -> None:
     if weights.ndim > 1:
         raise RuntimeError(f"cov(): expected {name} to have one or fewer dimensions but got {name} with {weights.ndim} "
                            "dimensions")
-    whole = not (weights.is_floating_point() or weights.is_complex()) and weights.dtype is not _dtypes.bool_
-    if whole != (what == "integral"):
+    integral = not (weights.is_floating_point() or weights.is_complex()) and weights.dtype is not _dtypes.bool_
+    if integral != (what == "integral"):
         raise RuntimeError(f"cov(): expected {name} to have {what} dtype but got {name} with "
                            f"{weights.dtype.word} dtype")
     if weights.numel() != n:

@@ -143,7 +143,12 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
 
 @public(method=False, out=False)
 def norm_except_dim(v: Tensor, pow: int = 2, dim: int = 0) -> Tensor:
-    """The norm over all dimensions but one (over all, for dim -1), kept as dimensions of size 1."""
+    """The norm over all dimensions but one (over all, for dim -1), kept as dimensions of size 1.
+
+    >>> torch.norm_except_dim(torch.tensor([[3.0, 4.0], [0.0, 2.0]]), 2, 0)
+    tensor([[5.],
+            [2.]])
+    """
     if dim == -1:
         return v.norm(pow)
     if dim == 0:

@@ -6,6 +6,7 @@ import itertools
 from typing import Any
 
 from ...backends import registry
+from ...backends.strides import format_strides
 from ...tensors.shapes import as_int, shape_of, wrap_dim, wrap_dims
 from ...tensors.tensor import Tensor
 from .. import rules
@@ -15,7 +16,7 @@ from ..pointwise.families import promoted
 from ..rules import moves
 from .memory import resize_out
 from .reshaping import _reshape, atleast_1d, atleast_2d, atleast_3d, listed
-from .views import _diagonal, _diagonal_args, _expand, _slice, _unbind, _unsqueeze, _view
+from .views import _diagonal, _diagonal_args, _expand, _slice, _unbind, _unsqueeze, _view, relaid
 
 ndarray = registry.CPU_ARRAY
 
@@ -90,9 +91,13 @@ def cat(tensors: Any, dim: Any = 0, *, axis: Any = None) -> Tensor:
                 raise RuntimeError(f"Sizes of tensors must match except in dimension {dim}. Expected size {a} but got "
                                    f"size {b} for tensor number {i} in the list. (It has shape {list(shape)}, the first one "
                                    f"{list(expected)}.)")
-    formats = {suggested_format(t) for t in tensors} if len(expected) in (4, 5) else ()
-    fmt = next(iter(formats)) if len(formats) == 1 else "contiguous"
-    return _cat(tensors, dim, promoted(tensors).native, fmt)
+    return _cat(tensors, dim, promoted(tensors).native, _common_format(tensors))
+
+
+def _common_format(tensors: list[Tensor]) -> str:
+    """The memory format that all tensors are in: a channels-last one, or contiguous."""
+    formats = {suggested_format(t) if t._array.ndim in (4, 5) else "contiguous" for t in tensors}
+    return formats.pop() if len(formats) == 1 else "contiguous"
 
 
 @public(method=False, autocast="widest", out="joined")
@@ -112,7 +117,13 @@ def stack(tensors: Any, dim: int = 0) -> Tensor:
         if t._array.shape != shape:
             raise RuntimeError(f"stack expects each tensor to be equal size, but got {list(shape)} at entry 0 and "
                                f"{list(t.shape)} at entry {i}")
-    return _stack(tensors, wrap_dim(dim, len(shape) + 1), promoted(tensors).native)
+    dim = wrap_dim(dim, len(shape) + 1)
+    made = _stack(tensors, dim, promoted(tensors).native)
+    fmt = _common_format(tensors)
+    if fmt == "contiguous" or dim == len(shape):
+        return made
+    joined = format_strides(rules.with_dim(shape, dim, shape[dim] * len(tensors)), fmt)  # as if cat, then divided anew
+    return relaid(made, (*joined[:dim], shape[dim] * joined[dim], *joined[dim:]))
 
 
 @public(method=False, out="joined")
@@ -273,6 +284,8 @@ def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
 @public(out=False)
 def flip(input: Tensor, *args: Any, dims: Any = None) -> Tensor:
     """The entries of some dimensions in reverse order."""
+    if not args and dims is None:
+        raise TypeError('flip() missing 1 required positional arguments: "dims"')
     return _flip(input, wrap_dims(shape_of(args if dims is None else (dims,)), input._array.ndim))
 
 

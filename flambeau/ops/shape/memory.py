@@ -136,7 +136,12 @@ public(_set_, name="set_", toplevel=False, out=False)
 
 @public(toplevel=False, out=False)
 def is_set_to(self: Tensor, tensor: Tensor) -> bool:
-    """Whether both tensors show exactly the same memory by the same geometry."""
+    """Whether both tensors show exactly the same memory by the same geometry.
+
+    >>> x = torch.ones(2)
+    >>> x.is_set_to(x.view(2)), x.is_set_to(x.clone())
+    (True, False)
+    """
     if not self._array.size:
         return self._array is tensor._array  # empty tensors have no memory to share
     return (self.data_ptr() == tensor.data_ptr() and self._array.shape == tensor._array.shape
@@ -145,14 +150,22 @@ def is_set_to(self: Tensor, tensor: Tensor) -> bool:
 
 @public(toplevel=False, out=False)
 def untyped_storage(self: Tensor) -> Any:
-    """The bytes behind the tensor."""
+    """The bytes behind the tensor.
+
+    >>> torch.zeros(3).untyped_storage().nbytes()
+    12
+    """
     from ...tensors.storage import UntypedStorage
     return UntypedStorage._of(self)
 
 
 @public(toplevel=False, out=False)
 def storage(self: Tensor) -> Any:
-    """The memory behind the tensor as elements of its dtype (deprecated in PyTorch)."""
+    """The memory behind the tensor as elements of its dtype (deprecated in PyTorch).
+
+    >>> torch.tensor([1, 2]).storage().tolist()
+    [1, 2]
+    """
     warnings.warn("TypedStorage is deprecated. It will be removed in the future and UntypedStorage will be the only "
                   "storage class. This should only matter to you if you are using storages directly.  To access "
                   "UntypedStorage directly, use tensor.untyped_storage() instead of tensor.storage()", UserWarning,
@@ -170,14 +183,22 @@ Tensor._typed_storage = _typed_storage
 
 @public(toplevel=False, out=False)
 def storage_type(self: Tensor) -> Any:
-    """The class of the tensor's storage, by its old name."""
+    """The class of the tensor's storage, by its old name.
+
+    >>> torch.ones(2).storage_type().__name__
+    'FloatStorage'
+    """
     from ...tensors import storage
     return getattr(storage, storage._legacy(self.dtype))
 
 
 @public(toplevel=False, out=False, name="share_memory_")
 def share_memory_(self: Tensor) -> Tensor:
-    """Moves the tensor into memory that other processes can share: forked ones, and those it is sent to."""
+    """Moves the tensor into memory that other processes can share: forked ones, and those it is sent to.
+
+    >>> torch.ones(2).share_memory_().is_shared()
+    True
+    """
     from ... import multiprocessing  # noqa: F401  (teaches Python's multiprocessing to send tensors without a copy)
     backend = registry.backend_of(self._array)
     if not backend.is_shared(self._array):
@@ -187,5 +208,9 @@ def share_memory_(self: Tensor) -> Tensor:
 
 @public(toplevel=False, out=False)
 def is_shared(self: Tensor) -> bool:
-    """Whether the memory is shared with other processes."""
+    """Whether the memory is shared with other processes.
+
+    >>> torch.ones(2).is_shared(), torch.ones(2).share_memory_().is_shared()
+    (False, True)
+    """
     return registry.backend_of(self._array).is_shared(self._array)

@@ -8,7 +8,7 @@ from ...autograd.state import state
 from ...backends import registry
 from ...backends.strides import view_strides
 from ...tensors.dtypes import dtype as _dtype
-from ...tensors.shapes import as_int, broadcast_shapes, infer_shape, numel, shape_of, wrap_dim, wrap_dims
+from ...tensors.shapes import as_int, broadcast_shapes, check_dims, infer_shape, numel, shape_of, wrap_dim, wrap_dims
 from ...tensors.tensor import Tensor, wrap
 from ..core.row import NO_RECORD, Row, _type_word, public
 from ..pointwise.convert import _clone
@@ -173,6 +173,8 @@ def _expand_args(self: Tensor, size: tuple[Any, ...]) -> tuple[Tensor, tuple[int
 @public(toplevel=False, out=False)
 def expand(self: Tensor, *sizes: Any, size: Any = None, implicit: bool = False) -> Tensor:
     """A view in which dimensions of length one are repeated without taking memory."""
+    if not sizes and size is None:
+        raise TypeError('expand() missing 1 required positional arguments: "size"')
     return _expand(*_expand_args(self, sizes if size is None else (size,)))
 
 
@@ -246,14 +248,16 @@ def _squeeze_row(self: Tensor, dim: Any) -> tuple[Row, tuple[Any, ...]]:
 
 
 @public(out=False)
-def squeeze(input: Tensor, dim: Any = None) -> Tensor:
-    """Without dimensions of length one: all of them, or those named."""
-    r, dims = _squeeze_row(input, dim)
+def squeeze(input: Tensor, dim: Any = None, *more: int) -> Tensor:
+    """Without dimensions of length one: all of them, or those named, x.squeeze(1, 2) or x.squeeze((1, 2))."""
+    r, dims = _squeeze_row(input, (dim, *more) if more else dim)
     return r(input, dims)
 
 
 def _unsqueeze_args(self: Tensor, dim: int) -> tuple[Tensor, int]:
-    return self, wrap_dim(as_int(dim), self._array.ndim + 1)
+    ndim = self._array.ndim + 1
+    check_dims(ndim)
+    return self, wrap_dim(as_int(dim), ndim)
 
 
 @public(out=False)

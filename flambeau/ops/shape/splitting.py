@@ -70,7 +70,11 @@ def unsafe_split(input: Tensor, split_size: Any, dim: int = 0) -> tuple[Tensor, 
 
 @public(out=False)
 def unsafe_split_with_sizes(input: Tensor, split_sizes: Any, dim: int = 0) -> tuple[Tensor, ...]:
-    """split_with_sizes whose results autograd does not treat as views."""
+    """split_with_sizes whose results autograd does not treat as views.
+
+    >>> torch.unsafe_split_with_sizes(torch.arange(3), [1, 2])
+    (tensor([0]), tensor([1, 2]))
+    """
     return _unsafe_split_with_sizes(*_sizes_args(input, split_sizes, dim))
 
 

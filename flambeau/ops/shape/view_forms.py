@@ -9,6 +9,7 @@ from typing import Any
 from ...autograd.views import check_inplace, reshaped
 from ...backends.facts import BATCHING
 from ...backends.strides import view_strides
+from ...tensors.formats import contiguous_format
 from ...tensors.shapes import infer_shape, shape_of, wrap_dim
 from ...tensors.tensor import Tensor
 from ..core import overrides as _overrides
@@ -166,6 +167,8 @@ def as_strided_scatter(input: Tensor, src: Tensor, size: Any, stride: Any, stora
 
     The gradient of input is zero where src was written (PyTorch 2.13 returns the opposite part, which is wrong).
     """
+    if any([n > 1 and not s for n, s in zip(input.shape, input.stride())]):  # one place in memory for several elements
+        input = input.clone(memory_format=contiguous_format)
     _, size, stride, offset, _ = v._as_strided_args(input, size, stride, storage_offset)
     v._as_strided(*v._as_strided_args(input.detach(), size, stride, offset))  # checks the bounds
     _check_src(src, size)
@@ -201,8 +204,8 @@ _squeezes_in_place = {r.name: _in_place(r, f"SqueezeBackward{i + 3}")
                       for i, r in enumerate((v._squeeze_all, v._squeeze_dim, v._squeeze_dims))}
 
 
-def _squeeze_prepared(self: Tensor, dim: Any = None) -> tuple[Any, ...]:
-    r, dims = reshaping._squeeze_row(self, dim)
+def _squeeze_prepared(self: Tensor, dim: Any = None, *more: int) -> tuple[Any, ...]:
+    r, dims = reshaping._squeeze_row(self, (dim, *more) if more else dim)
     return _squeezes_in_place[r.name], dims
 
 

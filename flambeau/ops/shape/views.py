@@ -13,7 +13,7 @@ from ...backends.facts import Fold
 from ...backends.geometry import RUNS
 from ...tensors.parameter import Parameter
 from ...tensors.shapes import as_int, shape_of, wrap_dim
-from ...tensors.tensor import Tensor
+from ...tensors.tensor import Tensor, wrap
 from .. import rules
 from ..core.row import moving, public, row
 from ..rules import moves
@@ -83,6 +83,12 @@ clone_strided = moving("clone_strided", "self stride", shape=moves.strided,
                        node="CloneBackward0", backward={"self": lambda grad: grad})
 _view_dtype = row("view_dtype", "self dtype shape stride", shape=RUNS)
 # fmt: on
+
+
+def relaid(made: Tensor, stride: Any) -> Tensor:
+    """An operation's fresh result, moved into memory of other strides; its history stays as it is."""
+    made._array = clone_strided(wrap(made._array), tuple(stride))._array
+    return made
 
 
 def _inverse(dims: Sequence[int]) -> tuple[int, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from functools import wraps
 from typing import Any
 
 from ...tensors.tensor import Tensor
@@ -12,6 +11,10 @@ from ..optimizer import Optimizer
 EPOCH_DEPRECATION_WARNING = (
     "The epoch parameter in `scheduler.step()` was not necessary and is being deprecated where possible. Please use "
     "`scheduler.step()` to step the scheduler.")
+
+
+def _function_of(step: Any) -> Any:
+    return getattr(step, "__func__", step)
 
 
 def _set_rate(group: dict[str, Any], value: Any) -> None:
@@ -27,7 +30,17 @@ def _copy(value: Any) -> Any:
 
 
 class LRScheduler:
-    """The base of all schedules but ReduceLROnPlateau's rule."""
+    """The base of all schedules but ReduceLROnPlateau's rule.
+
+    >>> class Halving(torch.optim.lr_scheduler.LRScheduler):
+    ...     def get_lr(self):
+    ...         return [base * 0.5 ** self.last_epoch for base in self.base_lrs]
+    >>> optimizer = torch.optim.SGD([torch.ones(1, requires_grad=True)], lr=1.0)
+    >>> scheduler = Halving(optimizer)
+    >>> optimizer.step(); scheduler.step()
+    >>> scheduler.get_last_lr()
+    [0.5]
+    """
 
     _get_lr_called_within_step = False
     _is_initial = False
@@ -45,23 +58,8 @@ class LRScheduler:
                     raise KeyError(f"param 'initial_lr' is not specified in param_groups[{i}] when resuming an optimizer")
         self.base_lrs = [_copy(group["initial_lr"]) for group in optimizer.param_groups]
         self.last_epoch = last_epoch
-        self._watch_step()
+        optimizer._opt_called, optimizer._scheduled_step = False, _function_of(optimizer.step)
         self._initial_step()
-
-    def _watch_step(self) -> None:
-        """Notes whether optimizer.step() was called, to warn when the two calls come in the wrong order."""
-        step = self.optimizer.step
-        if getattr(step, "_watched", False):
-            return
-        optimizer = self.optimizer
-
-        @wraps(step)
-        def watched(*args, **kwargs):
-            optimizer._opt_called = True
-            return step(*args, **kwargs)
-
-        watched._watched = True
-        optimizer.step = watched
 
     def _initial_step(self) -> None:
         self._step_count = 0
@@ -89,11 +87,11 @@ class LRScheduler:
     def step(self, epoch: int | None = None) -> None:
         """Goes on to the next epoch and sets its rates."""
         if self._step_count == 1 and not self._is_initial:
-            if not getattr(self.optimizer.step, "_watched", False):
+            if self.optimizer._scheduled_step is not _function_of(self.optimizer.step):
                 warnings.warn("Seems like `optimizer.step()` has been overridden after learning rate scheduler "
                               "initialization. Please, make sure to call `optimizer.step()` before "
                               "`lr_scheduler.step()`.", UserWarning, stacklevel=2)
-            elif not getattr(self.optimizer, "_opt_called", False):
+            elif not self.optimizer._opt_called:
                 warnings.warn("Detected call of `lr_scheduler.step()` before `optimizer.step()`. In PyTorch 1.1.0 and "
                               "later, you should call them in the opposite order: `optimizer.step()` before "
                               "`lr_scheduler.step()`. Failure to do this will result in PyTorch skipping the first value "

@@ -18,6 +18,7 @@ from . import nvtx  # noqa: F401
 from .devices import *  # noqa: F403
 from .devices import device, device_of, is_available, is_initialized  # noqa: F401
 from .generators import *  # noqa: F403
+from .graphs import *  # noqa: F403
 from .memory import *  # noqa: F403
 from .streams import *  # noqa: F403
 
@@ -42,7 +43,7 @@ def _refuse(name: str) -> Any:
         _devices.machine(name)
         raise NotImplementedError(f"flambeau.cuda.{name} is not implemented")
 
-    if name[0].isupper() or name == "graph":  # programs ask isinstance and write X | None
+    if name[0].isupper():  # programs ask isinstance and write X | None
         return type(name, (), {"__new__": refuse, "__module__": __name__, "__doc__": "Not available."})
     refuse.__name__, refuse.__doc__ = name, "Not available."
     return refuse
@@ -51,11 +52,10 @@ def _refuse(name: str) -> Any:
 amp = _amp_for("cuda", f"{__name__}.amp")
 
 # The storages' old names, and everything else that needs the device.
-_NEED_A_DEVICE = """CUDAGraph CUDAPluggableAllocator GreenContext MemPool caching_allocator_alloc
+_NEED_A_DEVICE = """CUDAPluggableAllocator GreenContext MemPool caching_allocator_alloc
     caching_allocator_delete caching_allocator_enable change_current_allocator check_error clock_rate
     cudart current_blas_handle current_solver_handle device_memory_used get_allocator_backend
-    get_sync_debug_mode graph graph_pool_handle list_gpu_processes
-    make_graphed_callables memory_snapshot memory_usage power_draw
+    get_sync_debug_mode list_gpu_processes memory_snapshot memory_usage power_draw
     reset_accumulated_host_memory_stats reset_peak_host_memory_stats
     set_sync_debug_mode temperature use_mem_pool utilization"""
 for _name in (*(f"{d.word}Storage" for d in _dtypes.ALL if d.word != d.name), *_NEED_A_DEVICE.split()):
@@ -76,7 +76,7 @@ _inner = refused_modules(__name__, _NEEDED, {
 _inner["nccl"].is_available = lambda tensors=(): False
 for _name in ("_create_jit_fn", "_create_multi_output_jit_fn"):  # can be made anywhere; what they make cannot be called
     setattr(_inner["jiterator"], _name, lambda *args, **kwargs: refusal("cuda.jiterator", _NEEDED))
-for _name in ("random", "graphs"):  # PyTorch's files: the names are all here
+for _name in ("random",):  # PyTorch's files: the names are all here
     sys.modules[f"{__name__}.{_name}"] = globals()[_name] = sys.modules[__name__]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from ..backends import registry
 from ..backends.cuda import driver as _driver
 from ..backends.registry import MissingDevice
 from ..tensors.device import device as _device
@@ -16,10 +17,7 @@ def is_available() -> bool:
 
 def device_count() -> int:
     """How many CUDA devices there are: 0 without a driver."""
-    try:
-        return _driver.machine().count
-    except _driver.Unavailable:
-        return 0
+    return registry.cuda_count()
 
 
 def machine(what: str) -> Any:

@@ -201,8 +201,3 @@ class StreamContext:
 def stream(stream: Stream | None) -> StreamContext:
     """A block whose work goes to a stream; None chooses nothing."""
     return StreamContext(stream)
-
-
-def is_current_stream_capturing() -> bool:
-    """Whether a CUDA graph is being recorded: graphs are made by `compile` alone."""
-    return False

@@ -1,8 +1,9 @@
-"""Sparse tensors in coordinate form: the places of some elements (or rows) and their values; all others are zero.
+"""Sparse tensors: the places of some elements (or rows, or blocks) and their values; all others are zero.
 
-They are what `Embedding(sparse=True)` gives as gradients, and enough for programs that build one by hand and multiply
-it with dense matrices. A SparseTensor keeps its numbers in two ordinary tensors; what operations do with it is the
-table `HANDLERS`, which they reach through `__torch_function__`. An operation that is not there says so.
+A SparseTensor (coo.py) has a list of places, a CompressedTensor (compressed.py: CSR, CSC, BSR, BSC) lists where its rows or
+columns begin. Both keep their numbers in an ordinary tensor of values (held.py), whose gradient is theirs. What operations do
+with them are the tables `HANDLERS` of these two files, which they reach through `__torch_function__`. An operation that is
+not there says so.
 """
 
 from __future__ import annotations
@@ -10,28 +11,37 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from . import compressed_ops as _compressed_ops
 from .arithmetic import _addmm, _product, _sum
+from .checked import CONSTRUCTORS, sparse_compressed_tensor
+from .compressed import CompressedTensor, to_compressed  # noqa: F401
+from .compressed_ops import sampled_addmm
 from .coo import HANDLERS, SparseTensor, make, of_rows  # noqa: F401
+from .functions import as_sparse_gradcheck, log_softmax, softmax, spdiags
 from .making import sparse_coo_tensor, to_sparse
 
-__all__ = ["SparseTensor", "mm", "sum", "addmm"]
-for _public in (SparseTensor, make, of_rows, sparse_coo_tensor, to_sparse):
+__all__ = ["CompressedTensor", "SparseTensor", "addmm", "as_sparse_gradcheck", "log_softmax", "mm", "sampled_addmm", "softmax",
+           "spdiags", "sum"]
+for _public in (SparseTensor, make, of_rows, sparse_coo_tensor, to_sparse, sampled_addmm, softmax, log_softmax, spdiags,
+                as_sparse_gradcheck, sparse_compressed_tensor, *CONSTRUCTORS.values()):
     _public.__module__ = __name__  # where users find it, and how it is pickled
 
 
 def mm(mat1: Any, mat2: Any) -> Any:
     """The product of a sparse and a dense (or sparse) matrix."""
-    return _product(mat1, mat2)
+    compressed = isinstance(mat1, CompressedTensor) or isinstance(mat2, CompressedTensor)
+    return (_compressed_ops._product if compressed else _product)(mat1, mat2)
 
 
 def sum(input: Any, dim: Any = None, dtype: Any = None) -> Any:
     """The sum of a sparse tensor: of all its values, or along dimensions (then dense)."""
-    return _sum(input, dim, dtype=dtype)
+    return input.sum(dtype=dtype) if dim is None else _sum(input, dim, dtype=dtype)
 
 
 def addmm(mat: Any, mat1: Any, mat2: Any, *, beta: Any = 1.0, alpha: Any = 1.0) -> Any:
     """beta * mat + alpha * mat1 @ mat2."""
-    return _addmm(mat, mat1, mat2, beta=beta, alpha=alpha)
+    compressed = any(isinstance(m, CompressedTensor) for m in (mat, mat1, mat2))
+    return (_compressed_ops._addmm if compressed else _addmm)(mat, mat1, mat2, beta=beta, alpha=alpha)
 
 
 def _legacy(dtype_name: str) -> Callable:
@@ -88,8 +98,7 @@ class check_sparse_tensor_invariants:
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("softmax", "log_softmax", "spsolve", "sampled_addmm", "spdiags", "to_sparse_semi_structured",
-                "SparseSemiStructuredTensor", "as_sparse_gradcheck"):
+    if name in ("spsolve", "to_sparse_semi_structured", "SparseSemiStructuredTensor"):
         from ..missing import refusal
         return refusal(f"sparse.{name}", "this sparse operation is not implemented")
     raise AttributeError(f"module 'flambeau.sparse' has no attribute '{name}'")

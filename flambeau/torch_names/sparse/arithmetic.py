@@ -8,7 +8,7 @@ from typing import Any
 from ..tensors.tensor import Tensor
 from .coo import HANDLERS, SparseTensor, _flat_places, _sparse, _with, handler, make
 from .making import to_sparse
-from .shapes import _transposed
+from .shapes import _number_list, _transposed
 
 
 def _same_shape(a: Tensor, b: Tensor, name: str) -> None:
@@ -56,8 +56,7 @@ def _add_(a: Any, b: Any, *, alpha: Any = 1) -> Any:
 
 
 def _replace(a: SparseTensor, made: SparseTensor) -> SparseTensor:
-    a._held_indices, a._held_values, a._coalesced = made._held_indices, made._held_values, made._coalesced
-    a._array = made._array
+    a._take(made)
     return a
 
 
@@ -77,11 +76,25 @@ def _mul(a: Any, b: Any, *, out: Any = None) -> Any:
         a, b = b, a
     if _sparse(b):
         _same_shape(a, b, "mul")
-        return to_sparse(a.to_dense() * b.to_dense(), a.sparse_dim())
+        return _common_product(a.coalesce(), b.coalesce())
     if isinstance(b, Tensor) and b.ndim:
-        _same_shape(a, b, "mul")
-        return _with(a, a._held_values * _picked(b, a))
+        return _with(a, a._held_values * _picked(b.expand(a.shape), a))
     return _with(a, a._held_values * b)
+
+
+def _common_product(a: SparseTensor, b: SparseTensor) -> SparseTensor:
+    """The products at the places that both have."""
+    if a.sparse_dim() != b.sparse_dim():
+        raise RuntimeError("mul operands have incompatible numbers of sparse dimensions: "
+                           f"{a.sparse_dim()} and {b.sparse_dim()}")
+    from ..ops.core.row import FUNCTIONS
+    mine, theirs = _flat_places(a._held_indices, a.shape), _flat_places(b._held_indices, b.shape)
+    if not mine.numel() or not theirs.numel():
+        return make(a._held_indices[:, :0], a._held_values[:0] * b._held_values[:0], a.shape, True)
+    at = FUNCTIONS["searchsorted"](theirs, mine).clamp(max=theirs.shape[0] - 1)
+    kept = (theirs.index_select(0, at) == mine).nonzero().squeeze(1)
+    values = a._held_values.index_select(0, kept) * b._held_values.index_select(0, at.index_select(0, kept))
+    return make(a._held_indices.index_select(1, kept), values, a.shape, True)
 
 
 def _picked(dense: Tensor, sparse: SparseTensor) -> Tensor:
@@ -126,11 +139,13 @@ def _keeping_zero() -> list[str]:
     from ..ops.pointwise.families import Pointwise
     from ..tensors.dtypes import float32
     zero = zeros((1,), float32.native)
-    return [r.name for r in ROWS.values() if isinstance(r, Pointwise) and r.args == ("self",) and r.kind != "bool"
-            and "f" in r.takes and hasattr(Tensor, r.name + "_") and not call(r.kernel, (zero,)).any()]
+    made = {r.name: call(r.kernel, (zero,)) for r in ROWS.values() if isinstance(r, Pointwise) and r.args == ("self",)
+            and "f" in r.takes and hasattr(Tensor, r.name)}
+    return [name for name, value in made.items() if value.__class__ is not tuple and not value.any()]
 
 
-for _name in (*_keeping_zero(), "pow", "nan_to_num"):
+BY_VALUE = (*_keeping_zero(), "pow", "nan_to_num")
+for _name in BY_VALUE:
     _by_value(_name)
 HANDLERS["__neg__"] = HANDLERS["neg"]
 HANDLERS["__pow__"] = HANDLERS["pow"]
@@ -143,9 +158,13 @@ def _zero_(a: SparseTensor) -> SparseTensor:
     return _replace(a, make(a._held_indices[:, :0], a._held_values[:0], a.shape, True))
 
 
-@handler("to", "float", "double", "half", "bfloat16", "type", "cpu")
+@handler("to", "type")
 def _to(a: SparseTensor, *args: Any, **kwargs: Any) -> Any:
     return _with(a, a._held_values.to(*args, **kwargs)) if args or kwargs else a
+
+
+for _name in ("cpu", "cuda"):
+    HANDLERS[_name] = lambda a, *args, _name=_name, **kwargs: _with(a, getattr(a._held_values, _name)(*args, **kwargs))
 
 
 for _name, _type in {"float": "float32", "double": "float64", "half": "float16", "bfloat16": "bfloat16"}.items():
@@ -153,8 +172,24 @@ for _name, _type in {"float": "float32", "double": "float64", "half": "float16",
 
 
 @handler("sum")
-def _sum(a: SparseTensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
-    return a._held_values.sum(dtype=dtype) if dim is None else a.to_dense().sum(dim, keepdim, dtype=dtype)
+def _sum(a: SparseTensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    """The sum of all, a number; along all sparse dimensions, a dense tensor; along others, a sparse one."""
+    if dim is None:
+        return a._held_values.sum(dtype=dtype)
+    dims = {d % a.ndim for d in ((dim,) if isinstance(dim, int) else dim)}
+    n, values = a.sparse_dim(), a._held_values if dtype is None else a._held_values.to(dtype)
+    inner = [d - n + 1 for d in dims if d >= n]
+    values = values.sum(inner) if inner else values
+    left = [d for d in range(n) if d not in dims]
+    if not left:
+        made = values.sum(0)
+    else:
+        shape = [size for d, size in enumerate(a.shape) if d not in dims]
+        made = make(a._held_indices.index_select(0, _number_list(left)), values, shape, len(left) == n and a._coalesced)
+        made = made if len(left) == n else made.coalesce()
+    for d in sorted(dims) if keepdim else ():
+        made = made.unsqueeze(d)
+    return made
 
 
 @handler("norm", "linalg_vector_norm", "vector_norm")
@@ -208,3 +243,9 @@ def _sparse_mask(a: Tensor, mask: Any) -> SparseTensor:
         raise RuntimeError(f"sparse_mask: expected mask to be sparse, got one of layout {mask.layout}")
     _same_shape(a, mask, "sparse_mask")
     return _with(mask, _picked(a.to_dense() if _sparse(a) else a, mask))
+
+
+@handler("lobpcg")
+def _lobpcg(*args: Any, **kwargs: Any) -> Any:
+    from ..ops.linalg.lobpcg import lobpcg
+    return lobpcg.__wrapped__(*args, **kwargs)  # it only multiplies by the matrix

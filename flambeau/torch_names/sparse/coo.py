@@ -10,36 +10,20 @@ from ..backends.cpu.sparse import placeholder
 from ..ops.core import overrides as _overrides
 from ..tensors.formats import sparse_coo
 from ..tensors.tensor import Tensor
+from .held import Held
 
 _new = object.__new__
 HANDLERS: dict[str, Callable] = {}
 
 
-class SparseTensor(Tensor):
-    """A tensor of layout sparse_coo. `_array` has its shape and dtype but no memory of that size."""
+class SparseTensor(Held):
+    """A tensor of layout sparse_coo."""
 
-    _plain = False
     is_sparse = True
 
     @property
     def layout(self) -> Any:
         return sparse_coo
-
-    @property
-    def requires_grad(self) -> bool:
-        return self._held_values.requires_grad
-
-    @requires_grad.setter
-    def requires_grad(self, value: bool) -> None:
-        self._held_values.requires_grad_(value)
-
-    def requires_grad_(self, requires_grad: bool = True) -> SparseTensor:
-        self._held_values.requires_grad_(requires_grad)
-        return self
-
-    @property
-    def grad_fn(self) -> Any:
-        return self._held_values.grad_fn
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
@@ -110,30 +94,36 @@ class SparseTensor(Tensor):
         made = rows.index_add(0, _flat_places(self._held_indices, shape), values).reshape(shape)
         return made if dtype is None else made.to(dtype)
 
-    def to_sparse(self, *args: Any, **kwargs: Any) -> SparseTensor:
-        return self
+    def to_sparse(self, sparse_dim: int | None = None, *, layout: Any = None, blocksize: Any = None,
+                  dense_dim: int | None = None) -> Any:
+        if layout is None or layout is sparse_coo:
+            return self
+        return self._compressed(str(layout).rpartition("_")[2], blocksize)
 
     to_sparse_coo = to_sparse
 
-    def detach(self) -> SparseTensor:
-        return make(self._held_indices, self._held_values.detach(), self.shape, self._coalesced)
+    def _compressed(self, name: str, blocksize: Any = None) -> Any:
+        from .compressed import coo_to_compressed
+        return coo_to_compressed(self, name, blocksize)
 
-    @property
-    def data(self) -> SparseTensor:
-        return self.detach()
+    def to_sparse_csr(self, dense_dim: int | None = None) -> Any:
+        return self._compressed("csr")
 
-    @data.setter
-    def data(self, other: SparseTensor) -> None:
-        self._take(other)
+    def to_sparse_csc(self, dense_dim: int | None = None) -> Any:
+        return self._compressed("csc")
+
+    def to_sparse_bsr(self, blocksize: Any, dense_dim: int | None = None) -> Any:
+        return self._compressed("bsr", blocksize)
+
+    def to_sparse_bsc(self, blocksize: Any, dense_dim: int | None = None) -> Any:
+        return self._compressed("bsc", blocksize)
+
+    def _rebuilt(self, values: Tensor) -> SparseTensor:
+        return make(self._held_indices.to(values.device), values, self.shape, self._coalesced)
 
     def _take(self, other: SparseTensor) -> None:
-        """Becomes what the other one is."""
         self._held_indices, self._held_values = other._held_indices, other._held_values
-        self._coalesced = other._coalesced
-
-    def detach_(self) -> SparseTensor:
-        self._held_values = self._held_values.detach()
-        return self
+        self._coalesced, self._array = other._coalesced, other._array
 
     def clone(self, *, memory_format: Any = None) -> SparseTensor:
         return make(self._held_indices.clone(), self._held_values.clone(), self.shape, self._coalesced)
@@ -155,32 +145,15 @@ class SparseTensor(Tensor):
     def H(self) -> SparseTensor:
         return self.mH
 
-    def numpy(self, **kwargs: Any) -> Any:
-        raise TypeError("can't convert Sparse layout tensor to numpy. Use Tensor.to_dense() first.")
-
     def __repr__(self, *, tensor_contents: Any = None) -> str:
-        pad = "\n       "
-        indices, values = [f"tensor([], size={_tuple(t)})" if not t.numel() else repr(t.detach())
-                           for t in (self._held_indices, self._held_values)]
-        indices, values = indices.replace("\n", "\n" + " " * 15), values.replace("\n", "\n" + " " * 14)
-        more = [f"size={tuple(self.shape)}", f"nnz={self._nnz()}"]
-        from ..tensors.dtypes import get_default_dtype
-        if self.dtype not in (get_default_dtype(),) and self.dtype.name not in ("int64", "bool", "complex64"):
-            more.append(f"dtype={self.dtype}")
-        more.append("layout=torch.sparse_coo")
-        if self.requires_grad:
-            more.append(f"grad_fn=<{self.grad_fn.name()}>" if self.grad_fn is not None else "requires_grad=True")
-        return f"tensor(indices={indices},{pad}values={values},{pad}{', '.join(more)})"
+        return self._printed(True, indices=self._held_indices, values=self._held_values)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return make, (self._held_indices, self._held_values, tuple(self.shape), self._coalesced)
 
     def __deepcopy__(self, memo: Any) -> SparseTensor:
-        return self.clone().detach()
-
-
-def _tuple(t: Tensor) -> tuple[int, ...]:
-    return tuple(t.shape)
+        made = self.clone().detach()
+        return made.requires_grad_() if self.requires_grad else made
 
 
 def _flat_places(indices: Tensor, shape: Any) -> Tensor:
@@ -237,4 +210,4 @@ def _sparse(x: Any) -> bool:
 
 
 def _with(x: SparseTensor, values: Tensor) -> SparseTensor:
-    return make(x._held_indices, values, x.shape, x._coalesced)
+    return x._rebuilt(values)

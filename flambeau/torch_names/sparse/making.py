@@ -20,13 +20,15 @@ def sparse_coo_tensor(indices: Any = None, values: Any = None, size: Any = None,
             raise TypeError("sparse_coo_tensor() received an invalid combination of arguments: expected (indices, values, "
                             "size) or (size)")
         size = tuple(indices if size is None else size)
-        places = empty((len(size), 0), dtype=int64)
+        places = empty((len(size), 0), dtype=int64, device=device)
         return make(places, empty((0,), dtype=dtype, device=device), size, True)
     i = as_tensor(indices)
     i = i.to(int64) if i.dtype is not int64 else i.detach()
     v = values if isinstance(values, Tensor) else tensor(values, dtype=dtype, device=device)
     if dtype is not None:
         v = v.to(dtype)
+    v = v if device is None else v.to(device)
+    i = i.to(v.device)
     if i.ndim != 2:
         raise RuntimeError(f"indices must be sparse_dim x nnz, but got: {list(i.shape)}")
     if not v.ndim:
@@ -62,8 +64,10 @@ def _check(i: Tensor, v: Tensor, size: tuple[int, ...]) -> None:
 
 def to_sparse(dense: Tensor, sparse_dim: int | None = None, **options: Any) -> SparseTensor:
     """The places of a dense tensor that are not zero; with sparse_dim only over the first dimensions."""
-    if options.get("layout") not in (None, sparse_coo) or options.get("blocksize") is not None:
-        raise NotImplementedError("to_sparse: flambeau has the layout sparse_coo only")
+    if options.get("layout") not in (None, sparse_coo):
+        from .compressed import to_compressed
+        name = str(options["layout"]).rpartition("_")[2]
+        return to_compressed(dense, name, options.get("blocksize"), options.get("dense_dim"))
     n = dense.ndim if sparse_dim is None else sparse_dim
     if not 0 < n <= max(dense.ndim, 1):
         raise RuntimeError(f"sparse_dim argument must be in >={1} and <= {dense.ndim}, got {n}")

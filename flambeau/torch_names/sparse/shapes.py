@@ -6,7 +6,6 @@ from typing import Any
 
 from ..tensors.tensor import Tensor
 from .coo import HANDLERS, SparseTensor, _sparse, handler, make
-from .making import to_sparse
 
 
 @handler("t", "transpose")
@@ -24,12 +23,67 @@ def _transposed(a: SparseTensor, dim0: int = 0, dim1: int = 1) -> SparseTensor:
 
 @handler("index_select")
 def _index_select(a: SparseTensor, dim: int, index: Tensor) -> SparseTensor:
-    return to_sparse(a.to_dense().index_select(dim, index), a.sparse_dim())
+    """The named slices, in their order: an element is in as many as name its place."""
+    dim, n = dim % a.ndim, a.sparse_dim()
+    a = a.coalesce()
+    shape = [index.shape[0] if d == dim else size for d, size in enumerate(a.shape)]
+    if dim >= n:
+        return make(a._held_indices, a._held_values.index_select(dim - n + 1, index), shape, True)
+    pairs = (a._held_indices[dim].unsqueeze(0) == index.unsqueeze(1)).nonzero()  # (position in index, element)
+    places = a._held_indices.index_select(1, pairs[:, 1])
+    places[dim] = pairs[:, 0]
+    return make(places, a._held_values.index_select(0, pairs[:, 1]), shape).coalesce()
 
 
-@handler("select", "__getitem__")
-def _get_item(a: SparseTensor, index: Any, *rest: Any) -> Any:
-    return a.to_dense()[index] if not rest else a.to_dense().select(index, *rest)
+@handler("select")
+def _select(a: SparseTensor, dim: int, index: int) -> Any:
+    dim, n = dim % a.ndim, a.sparse_dim()
+    size = a.shape[dim]
+    if not -size <= index < size:
+        raise IndexError(f"select(): index {index} out of range for tensor of size {list(a.shape)} at dimension {dim}")
+    index %= size
+    shape = [s for d, s in enumerate(a.shape) if d != dim]
+    if dim >= n:
+        return make(a._held_indices, a._held_values.select(dim - n + 1, index), shape, a._coalesced)
+    kept = (a._held_indices[dim] == index).nonzero().squeeze(1)
+    values = a._held_values.index_select(0, kept)
+    if n == 1:
+        return values.sum(0)
+    others = _number_list([d for d in range(n) if d != dim])
+    return make(a._held_indices.index_select(0, others).index_select(1, kept), values, shape, a._coalesced)
+
+
+@handler("__getitem__")
+def _get_item(a: SparseTensor, index: Any) -> Any:
+    made, dim = a, 0
+    for i in index if isinstance(index, tuple) else (index,):
+        if isinstance(i, int) and not isinstance(i, bool):
+            made = made.select(dim, i)
+        elif isinstance(i, Tensor) and i.ndim == 1 and i.dtype.name in ("int64", "int32"):
+            made, dim = made.index_select(dim, i), dim + 1
+        elif i == slice(None):
+            dim += 1
+        else:
+            raise NotImplementedError("a sparse tensor takes numbers and one-dimensional tensors of them as indices; "
+                                      "to_dense() takes all")
+    return made
+
+
+@handler("narrow_copy")
+def _narrow_copy(a: SparseTensor, dim: int, start: int, length: int) -> SparseTensor:
+    dim, n = dim % a.ndim, a.sparse_dim()
+    size = a.shape[dim]
+    start += size * (start < 0)
+    if length < 0 or start + length > size:
+        raise RuntimeError(f"Invalid start or length. start: {start}, length: {length}, size: {size}")
+    shape = [length if d == dim else s for d, s in enumerate(a.shape)]
+    if dim >= n:
+        return make(a._held_indices, a._held_values.narrow_copy(dim - n + 1, start, length), shape, a._coalesced)
+    at = a._held_indices[dim]
+    kept = ((at >= start) & (at < start + length)).nonzero().squeeze(1)
+    places = a._held_indices.index_select(1, kept)
+    places[dim] -= start
+    return make(places, a._held_values.index_select(0, kept), shape, a._coalesced)
 
 
 @handler("permute")
@@ -100,9 +154,13 @@ def _is_same_size(a: Any, b: Any) -> bool:
     return tuple(a.shape) == tuple(b.shape)
 
 
-@handler("isnan", "isinf", "isfinite")
-def _refuse_tests(a: SparseTensor) -> Any:
-    raise NotImplementedError("isnan and its kin of a sparse tensor: use coalesce().values()")
+@handler("copy_")
+def _copy_(a: Any, source: Any, non_blocking: bool = False) -> Any:
+    if not _sparse(a) or not _sparse(source):
+        raise RuntimeError("copy_() between dense and sparse Tensors is not implemented! Found self type = "
+                           f"{a.layout} and src type = {source.layout}")
+    a._take(source.to(a.dtype).clone())
+    return a
 
 
 HANDLERS.update(clone=SparseTensor.clone, detach=SparseTensor.detach, to_dense=SparseTensor.to_dense)

@@ -16,7 +16,11 @@ __all__ = ["DistributedSampler"]
 class DistributedSampler(Sampler[int]):
     """Every num_replicas-th index, starting at `rank`. All replicas shuffle alike, by seed and epoch: `set_epoch`
     before each epoch gives another order. All shares have one size: indices are repeated from the start, or the tail is
-    left out with drop_last."""
+    left out with drop_last.
+
+    >>> list(torch.utils.data.DistributedSampler(range(6), num_replicas=2, rank=1, shuffle=False))
+    [1, 3, 5]
+    """
 
     def __init__(self, dataset: Any, num_replicas: int | None = None, rank: int | None = None, shuffle: bool = True,
                  seed: int = 0, drop_last: bool = False):

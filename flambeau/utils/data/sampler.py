@@ -32,7 +32,16 @@ def _positive(name: str, value: Any) -> None:
 
 
 class Sampler(Generic[T_co]):
-    """What a DataLoader asks for indices: a subclass gives `__iter__`, and `__len__` where the number is known."""
+    """What a DataLoader asks for indices: a subclass gives `__iter__`, and `__len__` where the number is known.
+
+    >>> class Backwards(torch.utils.data.Sampler):
+    ...     def __init__(self, data):
+    ...         self.data = data
+    ...     def __iter__(self):
+    ...         return iter(range(len(self.data) - 1, -1, -1))
+    >>> list(torch.utils.data.DataLoader([1, 2, 3], batch_size=None, sampler=Backwards([1, 2, 3])))
+    [3, 2, 1]
+    """
 
     def __init__(self, data_source: Any = None):
         pass

@@ -48,7 +48,11 @@ _worker_info: WorkerInfo | None = None
 
 
 def get_worker_info() -> WorkerInfo | None:
-    """In a worker process: which one it is; None in the main process."""
+    """In a worker process: which one it is; None in the main process.
+
+    >>> torch.utils.data.get_worker_info() is None
+    True
+    """
     return _worker_info
 
 

@@ -24,10 +24,10 @@ def graph(model: Module, inputs: Any, verbose: bool = False) -> GraphDef:
         raise ValueError("add_graph: input_to_model is needed, the model is called with it")
     made = _Watched(model)
     made.run(inputs if isinstance(inputs, (tuple, list)) else (inputs,))
-    whole = GraphDef(node=made.nodes, versions=VersionDef(producer=22))
+    drawn = GraphDef(node=made.nodes, versions=VersionDef(producer=22))
     if verbose:
-        print(whole)
-    return whole
+        print(drawn)
+    return drawn
 
 
 class _Watched(TorchFunctionMode):

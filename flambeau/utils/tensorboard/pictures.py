@@ -108,12 +108,12 @@ def video(tag: str, frames: Any, fps: float = 4) -> Summary:
     np = frames.__array_namespace__()
     places = n if n & (n - 1) == 0 else 2 ** n.bit_length()
     down = 2 ** ((n.bit_length() - 1) // 2)
-    whole = np.zeros((places, t, c, h, w), frames.dtype)
-    whole[:n] = frames
-    whole = whole.reshape(down, places // down, t, c, h, w).transpose(2, 0, 4, 1, 5, 3)
-    whole = _bytes(whole.reshape(t, down * h, places // down * w, c))
-    first, *rest = [Image.fromarray(frame if c != 1 else frame[..., 0]) for frame in whole]
-    made = _encoded(whole, first, "GIF", save_all=True, append_images=rest, duration=round(1000 / fps), loop=0)
+    grid = np.zeros((places, t, c, h, w), frames.dtype)
+    grid[:n] = frames
+    grid = grid.reshape(down, places // down, t, c, h, w).transpose(2, 0, 4, 1, 5, 3)
+    grid = _bytes(grid.reshape(t, down * h, places // down * w, c))
+    first, *rest = [Image.fromarray(frame if c != 1 else frame[..., 0]) for frame in grid]
+    made = _encoded(grid, first, "GIF", save_all=True, append_images=rest, duration=round(1000 / fps), loop=0)
     return Summary(value=[Summary.Value(tag=tag, image=made)])
 
 

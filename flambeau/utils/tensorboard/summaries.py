@@ -144,8 +144,8 @@ def custom_scalars(layout: dict[str, dict[str, Sequence[Any]]]) -> Summary:
 
     categories = [layout_pb2.Category(title=category, chart=[chart(title, *told) for title, told in charts.items()])
                   for category, charts in layout.items()]
-    whole = layout_pb2.Layout(category=categories).SerializeToString()
-    tensor = TensorProto(dtype="DT_STRING", string_val=[whole], tensor_shape=_sizes([]))
+    serialized = layout_pb2.Layout(category=categories).SerializeToString()
+    tensor = TensorProto(dtype="DT_STRING", string_val=[serialized], tensor_shape=_sizes([]))
     return _one("custom_scalars__config__", tensor=tensor, metadata=_for_plugin("custom_scalars"))
 
 

@@ -52,21 +52,21 @@ def mapped_file(filename: str, shared: bool, nbytes: int) -> ndarray:
         os.close(file)
 
 
-def part(whole: ndarray, start: int, stop: int) -> ndarray:
+def part(source: ndarray, start: int, stop: int) -> ndarray:
     """Some bytes of a mapped file, as a storage of their own."""
-    return arrays.share(whole[start:stop])
+    return arrays.share(source[start:stop])
 
 
-def slice_of(whole: ndarray, start: int, stop: int) -> ndarray:
+def slice_of(source: ndarray, start: int, stop: int) -> ndarray:
     """Some bytes of a storage, sharing its memory."""
-    return whole[start:stop]
+    return source[start:stop]
 
 
 def mirrored(raw: ndarray, dtype: np.dtype, conj: bool, neg: bool) -> ndarray:
     """A copy of a storage with all elements conjugated and/or negated."""
     out = raw_bytes(raw.nbytes)
-    whole = raw.nbytes // dtype.itemsize * dtype.itemsize
-    values, target = raw[:whole].view(dtype), out[:whole].view(dtype)
+    full_bytes = raw.nbytes // dtype.itemsize * dtype.itemsize
+    values, target = raw[:full_bytes].view(dtype), out[:full_bytes].view(dtype)
     if conj:
         np.conjugate(values, out=target)
         values = target
@@ -79,8 +79,8 @@ def swap(raw: ndarray, dtype: np.dtype) -> None:
     """Turns the byte order of every number around, in place."""
     size = dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize
     if size > 1:
-        whole = raw[:raw.nbytes // size * size].reshape(-1, size)
-        whole[...] = whole[:, ::-1].copy()
+        items = raw[:raw.nbytes // size * size].reshape(-1, size)
+        items[...] = items[:, ::-1].copy()
 
 
 def from_bytes(data: Any, dtype: np.dtype, shape: tuple[int, ...]) -> ndarray:

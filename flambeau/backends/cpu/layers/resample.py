@@ -191,8 +191,8 @@ def _bytes(x: ndarray, mode: str, out_size: Ints, align: bool, factors: Any) -> 
     for d in (1, 0):
         if matrices[d] is None or x.shape[2 + d] == out_size[d]:
             continue
-        whole, bits = _whole_weights(matrices[d])
-        apart = along(x.astype(np.float64), [whole if k == d else None for k in (0, 1)])
+        integers, bits = _whole_weights(matrices[d])
+        apart = along(x.astype(np.float64), [integers if k == d else None for k in (0, 1)])
         x = np.clip(np.floor((apart + (1 << bits - 1)) / (1 << bits)), 0, 255).astype(x.dtype)
     return x
 
@@ -203,8 +203,8 @@ def _whole_weights(matrix: Any) -> tuple[Any, int]:
     bits, largest = 0, max(0.0, values.max())
     while bits < 22 and int(0.5 + largest * (1 << bits + 1)) < 1 << 15:
         bits += 1
-    whole = np.trunc(values * (1 << bits) + np.where(values < 0, -0.5, 0.5))
-    return (_Taps(matrix.columns, whole, matrix.width) if matrix.__class__ is _Taps else whole), bits
+    integers = np.trunc(values * (1 << bits) + np.where(values < 0, -0.5, 0.5))
+    return (_Taps(matrix.columns, integers, matrix.width) if matrix.__class__ is _Taps else integers), bits
 
 
 @kernel

@@ -14,7 +14,13 @@ import numpy as np
 
 
 class LinAlgError(RuntimeError):
-    """Raised when a factorisation or a solve cannot be completed."""
+    """Raised when a factorisation or a solve cannot be completed.
+
+    >>> torch.linalg.inv(torch.zeros(2, 2))
+    Traceback (most recent call last):
+        ...
+    flambeau.backends.cpu.linalg.base.LinAlgError: linalg.inv: The diagonal element 1 is zero, the...
+    """
 
 
 # --------------------------------------------------------------------------

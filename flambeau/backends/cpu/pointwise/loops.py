@@ -83,11 +83,20 @@ def _expressed(kernel: str) -> Callable[..., Any]:
         if x.size and (made := run(kernel, x, *rest)) is not None:
             return made
         e = expression(kernel, (x, *rest))
-        made = np.asanyarray(expressed.function(e.args, e.c)(x, *rest))
+        wide = x.astype(np.int64) if _narrow(x.dtype, rest) else x
+        made = np.asanyarray(expressed.function(e.args, e.c)(wide, *rest))
         return made if _entries[kernel].is_bool else made.astype(x.dtype, copy=False)
 
     call.__name__ = call.__qualname__ = kernel
     return call
+
+
+def _narrow(dtype: np.dtype, numbers: tuple[Any, ...]) -> bool:
+    """Whether one of the numbers does not fit into integers of a dtype, which NumPy refuses and C takes modulo their range."""
+    if dtype.kind not in "iu":
+        return False
+    info = np.iinfo(dtype)
+    return any([type(n) is int and not info.min <= n <= info.max for n in numbers])
 
 
 def expression(kernel: str, arguments: tuple[Any, ...] | None = None) -> Expression | None:

@@ -149,9 +149,9 @@ def _zeta(s, q):
         below = _hurwitz(e, np.ceil(v) - v) - excess
         return sign * below + _hurwitz(e, v - np.floor(v))
 
-    whole = q == np.floor(q)
-    fill(out, valid & (q < 0.0) & ~whole & (s == np.floor(s)), negative, s, q)
-    out[(q <= 0.0) & whole & ~(s < 1.0)] = np.inf
+    integral = q == np.floor(q)
+    fill(out, valid & (q < 0.0) & ~integral & (s == np.floor(s)), negative, s, q)
+    out[(q <= 0.0) & integral & ~(s < 1.0)] = np.inf
     out[s == 1.0] = np.inf
     return out
 

@@ -237,14 +237,14 @@ def normal(engine, shape, dtype=np.float32, mean=0.0, std=1.0, contiguous=True):
         out, words, blocks = np.empty(n, np.float64), 2, _blocks_f64
     else:
         out, words, blocks = np.empty(n, np.float32), 1, _blocks_f32
-    whole = n & ~15
+    in_blocks = n & ~15
     step = _CHUNK if blocks is _blocks_f64 else 256 * _CHUNK
-    for i in range(0, whole, step):
-        k = min(step, whole - i)
+    for i in range(0, in_blocks, step):
+        k = min(step, in_blocks - i)
         blocks(engine, mean, std, out[i : i + k])
-    if whole < n:
+    if in_blocks < n:
         if dtype == _f32 or dtype == _f64:
-            engine.draw32(words * (n - whole))
+            engine.draw32(words * (n - in_blocks))
         blocks(engine, mean, std, out[n - 16 :])
     return out.astype(dtype, copy=False).reshape(shape)
 

@@ -7,24 +7,26 @@ with as its degree. Only the latter have to be written down.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import numpy as np
 from numpy import ndarray
 
 BITS = 30
-DIMENSIONS = 337  # all polynomials of degree 11 and below, and the first dimension
+DIMENSIONS = 21201  # of their table
+WRITTEN = 337       # all polynomials of degree 11 and below, and the first dimension: the rest of the table is SciPy's
 
 
 def _polynomials() -> Iterator[tuple[int, int]]:
     """(degree, inner coefficients) of the primitive polynomials: those modulo which x has the largest order."""
     for degree in range(1, 12):
         for inner in range(1 << degree - 1):
-            whole, x, order = 1 << degree | inner << 1 | 1, 1, 0
+            polynomial, x, order = 1 << degree | inner << 1 | 1, 1, 0
             while order == 0 or (x != 1 and order < 1 << degree):
                 x <<= 1
                 if x >> degree & 1:
-                    x ^= whole
+                    x ^= polynomial
                 order += 1
             if order == (1 << degree) - 1:
                 yield degree, inner
@@ -32,6 +34,8 @@ def _polynomials() -> Iterator[tuple[int, int]]:
 
 def directions(dimension: int) -> ndarray:
     """The direction numbers, (dimension, BITS) of int64, most significant bit first."""
+    if dimension > WRITTEN:
+        return _tabled(dimension)
     made = np.empty((dimension, BITS), np.int64)
     made[0] = 1 << np.arange(BITS - 1, -1, -1)
     start = iter(map(int, _STARTS.split()))
@@ -44,6 +48,30 @@ def directions(dimension: int) -> ndarray:
                     new ^= v[i - k]
             v.append(new)
         made[d] = v
+    return made
+
+
+def _tabled(dimension: int) -> ndarray:
+    """The same from the table that SciPy brings, all polynomials of one degree at a time."""
+    try:
+        from scipy.stats import _sobol
+        table = np.load(os.path.join(os.path.dirname(_sobol.__file__), "_sobol_direction_numbers.npz"))
+    except ImportError:
+        raise NotImplementedError(f"SobolEngine: more than {WRITTEN} dimensions need SciPy's table: "
+                                  "pip install scipy") from None
+    polynomials, start = table["poly"][:dimension], table["vinit"][:dimension]
+    made = np.empty((dimension, BITS), np.int64)
+    made[0] = 1 << np.arange(BITS - 1, -1, -1)
+    degrees = np.floor(np.log2(polynomials)).astype(np.int64)
+    for degree in range(1, int(degrees.max()) + 1):
+        at = np.flatnonzero(degrees == degree)
+        v = np.empty((BITS, len(at)), np.int64)
+        v[:degree] = start[at, :degree].T << (BITS - 1 - np.arange(degree))[:, None]
+        for i in range(degree, BITS):
+            v[i] = v[i - degree] ^ v[i - degree] >> degree
+            for k in range(1, degree):
+                v[i] ^= np.where(polynomials[at] >> degree - k & 1, v[i - k], 0)
+        made[at] = v.T
     return made
 
 

@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 from numpy import ndarray
 
-from ....native import library
+from ....native import arrays, library
 from ...geometry import reduced_shape
 from .. import memory
 from ..layouts import contiguous
@@ -269,12 +269,16 @@ def mean_one(x: ndarray, axis: int, keepdim: bool) -> ndarray:
 
 
 def max_all(x: ndarray) -> ndarray:
-    """The largest element of a contiguous array that is not empty (NaN if there is one): found by its place."""
+    """The largest element of a contiguous array that is not empty (NaN if there is one): of many, found by its place."""
+    if (found := arrays.extreme(x, None, False)) is not None:
+        return found
     flat = x.ravel()
     return np.asarray(flat[flat.argmax()])
 
 
 def min_all(x: ndarray) -> ndarray:
+    if (found := arrays.extreme(x, None, True)) is not None:
+        return found
     flat = x.ravel()
     return np.asarray(flat[flat.argmin()])
 
@@ -296,10 +300,10 @@ def prod(x: ndarray, axes: Axes = None, keepdim: bool = False, dtype: np.dtype |
     x = narrow(x, dtype)
     if axes is None and x.size >= SMALL and x.flags.c_contiguous:
         # NumPy multiplies along memory one by one; across a thousand columns it works on several at a time.
-        whole = x.size - x.size % 1024
+        in_rows = x.size - x.size % 1024
         flat = x.reshape(-1)
-        columns = np.multiply.reduce(flat[:whole].reshape(-1, 1024), axis=0, dtype=dtype)
-        return np.multiply.reduce(columns, dtype=dtype) * np.multiply.reduce(flat[whole:], dtype=dtype)
+        columns = np.multiply.reduce(flat[:in_rows].reshape(-1, 1024), axis=0, dtype=dtype)
+        return np.multiply.reduce(columns, dtype=dtype) * np.multiply.reduce(flat[in_rows:], dtype=dtype)
     return contiguous(np.multiply.reduce(x, axis=axes_of(x, axes), keepdims=keepdim, dtype=dtype), x)
 
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy import ndarray
 
-from ....native import library
+from ....native import arrays, library
 from .. import memory
 from ..layouts import contiguous
 from ..table import kernel
@@ -23,12 +23,12 @@ def _wanted(x: ndarray, dtype: np.dtype | None) -> np.dtype:
 
 def running_sum(x: ndarray, axis: int) -> ndarray:
     """cumsum of floats that have dimensions."""
-    native = library("scan")
-    if native is None or x.size > _FEW or not x.flags.c_contiguous:
+    native, size = library("scan"), x.size
+    if native is None or size > _FEW or (out := arrays.room_like(x)) is None:
         return _accumulated(x, axis, x.dtype, np.add)
-    n, out = x.shape[axis], np.empty(x.shape, x.dtype)
-    inner = x.strides[axis] // x.itemsize if n > 1 else 1
-    (native.fl_cumulate_f32 if x.dtype is FLOAT32 else native.fl_cumulate_f64)(x, out, x.size // (n * inner), n, inner, _SUMS)
+    n = x.shape[axis]
+    inner = 1 if axis == x.ndim - 1 else math.prod(x.shape[axis + 1:])
+    (native.fl_cumulate_f32 if x.dtype is FLOAT32 else native.fl_cumulate_f64)(x, out, size // (n * inner), n, inner, _SUMS)
     return out
 
 
@@ -147,19 +147,22 @@ def _complex_logcumsumexp(x: ndarray, axis: int) -> ndarray:
 
 
 # -------------------------------------------------------------------------------------------------- softmax
-def _natively(names: tuple[str, str], axis: int, *arrays: ndarray) -> ndarray | None:
+def _natively(names: tuple[str, str], axis: int, *given: ndarray) -> ndarray | None:
     """One of two functions, for float32 and float64, called with (arrays..., result, how many elements are before, along and
     behind the axis); None where they do not serve."""
-    x = arrays[0]
+    x = given[0]
     functions = library("softmax") if x.dtype.char in "fd" and x.size and x.ndim else None
     if functions is None:
         return None
-    arrays = tuple([a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in arrays])
     shape = x.shape
     n = shape[axis]
-    out = memory.empty(shape, x.dtype)
+    out = arrays.room_like(x)
+    if out is None or len(given) > 1:
+        given = tuple([a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in given])
+    if out is None:
+        out = memory.empty(shape, x.dtype)
     inner = 1 if axis == len(shape) - 1 else math.prod(shape[axis + 1:])
-    getattr(functions, names[x.dtype.char == "d"])(*arrays, out, out.size // (n * inner), n, inner)
+    getattr(functions, names[x.dtype.char == "d"])(*given, out, x.size // (n * inner), n, inner)
     return out
 
 

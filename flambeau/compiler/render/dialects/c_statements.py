@@ -63,11 +63,11 @@ def _table(name: str, rows: list[list[Value | int]], place: Place) -> list[str]:
             return -1, value
         return place(value) if value.size else (-1, 0)  # what is empty has no place in memory
 
-    count, width = len(rows), len(rows[0])
+    count = len(rows) * len(rows[0])  # end to end: a compiler may take it for granted that an index stays in its row
     return [array(f"{name}_", [n for row in rows for value in row for n in entry(value)]),
-            f"void *{name}[{count}][{width}];",
-            f"for (long i = 0; i < {count * width}; i++)",
-            f"    {name}[0][i] = ({name}_[2 * i] < 0 ? (char *)0 : p[{name}_[2 * i]]) + {name}_[2 * i + 1];"]
+            f"void *{name}[{count}];",
+            f"for (long i = 0; i < {count}; i++)",
+            f"    {name}[i] = (void *)(({name}_[2 * i] < 0 ? 0 : (long)p[{name}_[2 * i]]) + {name}_[2 * i + 1]);"]
 
 
 # ---------------------------------------------------------------------------------------------------------- small loops

@@ -1,14 +1,14 @@
-"""How a tensor is laid out over a dimension of a device mesh: plain values, by which programs describe their plans."""
+"""How a tensor lies over a dimension of a device mesh."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Placement", "Shard", "Replicate", "Partial"]
+__all__ = ["Partial", "Placement", "Replicate", "Shard"]
 
 
 class Placement:
-    """What all layouts answer."""
+    """What all placements answer."""
 
     def is_shard(self, dim: int | None = None) -> bool:
         return isinstance(self, Shard) and dim in (None, self.dim)
@@ -22,12 +22,26 @@ class Placement:
 
 @dataclass(frozen=True)
 class Shard(Placement):
-    """Each process holds one piece along a dimension of the tensor."""
+    """Each process holds one piece along a dimension of the tensor: the first ones have equal sizes, the last may have less."""
 
     dim: int
 
     def __str__(self) -> str:
         return f"S({self.dim})"
+
+
+@dataclass(frozen=True)
+class _StridedShard(Shard):
+    """A piece of what later dimensions of the mesh have cut already (fully_shard over tensor parallel). split_factor: into how
+    many pieces these have cut the dimension."""
+
+    split_factor: int = 1
+
+    def __repr__(self) -> str:
+        return f"_StridedShard(dim={self.dim}, sf={self.split_factor})"
+
+    def __str__(self) -> str:
+        return f"_S({self.dim}, {self.split_factor})"
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,229 @@
+"""Fusion on a CUDA device: pointwise operations over arrays that lie alike, without holes, become one kernel.
+
+A group takes an operation in as fusion.py's loops do: the latest one with which it shares memory and that it can reach without
+overtaking what it depends on. What only one group touches never reaches memory, and half-precision elements that were widened
+are read as they were. A group becomes an operation "fused", whose first argument is the kernel (backends/cuda/fused.py); then
+come the windows that it reads, and those that it writes in place.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+from ...backends.cpu.pointwise import loops
+from ...backends.cuda.fused import MOST, Fused, Step
+from ...backends.cuda.pointwise import COMPUTED, STORED
+from ...backends.cuda.table import KERNELS
+from ...backends.facts import COPIES
+from ..ir.parts import CONSTANT, TEMPORARY, Op, Value
+from .cleanup import without_dead
+
+_MOVES = ("cast", "copy_into")
+_FAR = 60      # how many groups back an operation may look for one to join
+_LONGEST = 64  # operations of a group
+
+
+class _Part(NamedTuple):
+    """An operation of a group: its expression, the suffix of what it computes in, what it reads by letter, what it writes."""
+
+    op: Op
+    expression: str
+    suffix: str
+    reads: dict[str, Value | int | float]
+    out: Value
+
+
+class _Group:
+    """Operations that are one kernel, or one that stands for itself (no parts)."""
+
+    def __init__(self, op: Op, part: _Part | None):
+        self.ops, self.parts = [op], [part] if part is not None else []
+        self.touched, self.written = _touched(op, part), {w.storage.id for w in op.writes}
+
+    def join(self, part: _Part) -> bool:
+        """Takes an operation in if that is right; says whether it did."""
+        if not self.parts or self.parts[0].out.size != part.out.size or len(self.parts) >= _LONGEST:
+            return False
+        for mine in self.parts:
+            for v in (*_arrays(mine), mine.out):
+                if v.storage is part.out.storage and v.key != part.out.key and not _same_elements(v, part.out):
+                    return False
+            for v in _arrays(part):
+                if v.storage is mine.out.storage and not _same_elements(v, mine.out):
+                    return False
+        if any([not _alike(part.out, v) for mine in self.parts for v in (mine.out, *_arrays(mine)) if v.size == part.out.size]):
+            return False
+        self.parts.append(part)
+        self.ops.append(part.op)
+        self.touched |= _touched(part.op, part)
+        self.written |= {w.storage.id for w in part.op.writes}
+        return True
+
+
+def _same_elements(a: Value, b: Value) -> bool:
+    return a.offset == b.offset and a.dtype == b.dtype and a.size == b.size
+
+
+def _alike(a: Value, b: Value) -> bool:
+    """Whether the elements of two windows of one size follow each other in memory in the same order."""
+    return (a.contiguous and b.contiguous) or (a.shape == b.shape and a.strides == b.strides and a.dense)
+
+
+def _touched(op: Op, part: _Part | None) -> set[int]:
+    return {v.storage.id for v in ((*op.reads, *op.writes) if part is None else (*_arrays(part), part.out))}
+
+
+def _arrays(part: _Part) -> list[Value]:
+    return [v for v in part.reads.values() if v.__class__ is Value]
+
+
+# ----------------------------------------------------------------------------------------------------------- operations
+def _part(op: Op, widened: dict[int, tuple[Value, Value]]) -> _Part | None:
+    """An operation as a part of a group; None if it cannot be one. widened: see `_widened`."""
+    if len(op.writes) != 1 or not op.writes[0].storage.device:
+        return None
+    out = op.writes[0]
+    if not out.size or not out.dense or any([v.dtype not in STORED for v in (*op.reads, out)]):
+        return None
+    made = _copy(op, out) if op.kernel in _MOVES or op.kernel in COPIES else _expression(op, out)
+    if made is None or any([v.size not in (1, out.size) or (v.size == out.size and not _alike(v, out)) for v in _arrays(made)]):
+        return None
+    for letter, v in made.reads.items():
+        wide, narrow = widened.get(v.storage.id, (None, None)) if v.__class__ is Value else (None, None)
+        if wide is not None and v.size == out.size and _same_elements(v, wide) and _alike(narrow, out):
+            made.reads[letter] = narrow
+    return made
+
+
+def _widened(ops: list[Op]) -> dict[int, tuple[Value, Value]]:
+    """Of storages that hold nothing but widened elements of half precision: their window, and what it was made of. Neither
+    changes afterwards, so whoever reads the one may read the other."""
+    writes: dict[int, int] = {}
+    for op in ops:
+        for w in op.writes:
+            writes[w.storage.id] = writes.get(w.storage.id, 0) + 1
+    made = {}
+    for op in ops:
+        if op.kernel in ("cast", "_to_copy") and len(op.outs) == 1 and op.args[0].__class__ is Value:
+            source, out = op.args[0], op.outs[0]
+            if out.dtype.char == "f" and COMPUTED.get(source.dtype) == "f32" and source.dtype != out.dtype and (
+                    source.storage.device and source.storage.kind is TEMPORARY and out.covers_storage
+                    and writes[out.storage.id] == 1 and writes.get(source.storage.id) == 1
+                    and out.storage.init is None and source.storage.init is None
+                    and source.size == out.size and _alike(source, out)):
+                made[out.storage.id] = out, source
+    return made
+
+
+def _copy(op: Op, out: Value) -> _Part | None:
+    source = op.args[-1] if op.kernel == "copy_into" else op.args[0]
+    if source.__class__ is not Value or source.dtype not in COMPUTED or source.storage is out.storage:
+        return None
+    suffix = "f64" if source.dtype.char == "d" else COMPUTED[source.dtype]
+    read = _operand(source)
+    return None if read is None else _Part(op, "a", suffix, {"a": read}, out)
+
+
+def _operand(a: Any) -> Value | int | float | None:
+    """A window on the device, or a number: also that in a constant of the host's."""
+    if a.__class__ is Value and not a.storage.device:
+        return a.item() if a.storage.kind is CONSTANT and a.size == 1 else None
+    return a if a.__class__ in (Value, int, float, bool) else None
+
+
+def _expression(op: Op, out: Value) -> _Part | None:
+    if len(op.outs) != 1 or op.kernel in KERNELS:
+        return None
+    known = [a.item() if a.__class__ is Value and not a.storage.device and a.storage.kind is CONSTANT and not a.shape else a
+             for a in op.args]
+    try:
+        found = loops.expression(op.kernel, tuple(known))
+    except TypeError:
+        return None
+    if found is None:
+        return None
+    used = set(re.findall(r"\b[a-z]\b", found.c))
+    mask = loops.MASKS.get(op.kernel)
+    dtypes = {a.dtype for i, a in enumerate(op.args) if a.__class__ is Value and i != mask}
+    reads = {x: _operand(a) for x, a in zip(found.args, op.args) if x in used}
+    if len(dtypes) != 1 or used - reads.keys() or None in reads.values():
+        return None
+    dtype = dtypes.pop()
+    kind = "f" if COMPUTED.get(dtype) == "f32" else {"u": "i"}.get(dtype.kind, dtype.kind)
+    if dtype not in COMPUTED or kind not in found.kinds or out.dtype != ("bool" if loops.result_is_bool(op.kernel) else dtype):
+        return None
+    return _Part(op, found.c, COMPUTED[dtype], reads, out)
+
+
+# --------------------------------------------------------------------------------------------------------------- groups
+def fused(ops: list[Op], brought: set[int], single: Any) -> list[Op]:
+    """The operations with groups in the place of those that they are made of. brought: storages that the caller sees; single:
+    whether an operation has to stay by itself."""
+    groups: list[_Group] = []
+    widened = _widened(ops)
+    for op in ops:
+        part = None if single(op) else _part(op, widened)
+        if part is None or not _placed(groups, op, part):
+            groups.append(_Group(op, part))
+    made: list[Op] = []
+    seen: dict[int, int] = {}  # storage -> how many groups touch it
+    for group in groups:
+        for i in group.touched:
+            seen[i] = seen.get(i, 0) + 1
+    for group in groups:
+        inside = {p.out.storage.id for p in group.parts if p.out.storage.kind is TEMPORARY and p.out.storage.init is None
+                  and p.out.storage.id not in brought and seen[p.out.storage.id] == 1}
+        made += [_kernel(group, inside)] if _fits(group, inside) else group.ops
+    return without_dead(made, brought)
+
+
+def _placed(groups: list[_Group], op: Op, part: _Part) -> bool:
+    touched, written = _touched(op, part), {w.storage.id for w in op.writes}
+    variable = {v.storage.id for v in (*_arrays(part), part.out) if v.size > 1}
+    for group in groups[:-_FAR - 1:-1]:
+        if group.parts and group.touched & variable and group.join(part):
+            return True
+        if group.written & touched or group.touched & written:
+            return False  # depends on this group: it cannot go before it
+    return False
+
+
+def _fits(group: _Group, inside: set[int]) -> bool:
+    """Whether a group is worth a kernel of its own: of several operations, with not too many arrays."""
+    return len(group.parts) > 1 and len({(v.storage.id, v.offset) for p in group.parts for v in (*_arrays(p), p.out)
+                                         if v.storage.id not in inside}) + 2 <= MOST
+
+
+def _kernel(group: _Group, inside: set[int]) -> Op:
+    """The operation that stands for a group."""
+    names: dict[Any, str] = {}                         # (storage, offset, dtype) -> the name of the value there
+    inputs: dict[str, Value] = {}
+    scalars: dict[str, Value] = {}
+    last: dict[Any, tuple[str, Value]] = {}            # what is written, by place: the latest value counts
+    steps = []
+    count = group.parts[0].out.size
+
+    def read(v: Any) -> Any:
+        if v.__class__ is not Value:
+            return v
+        key = v.storage.id, v.offset, v.dtype.char
+        if key not in names:
+            names[key] = name = f"x{len(names)}"
+            (scalars if v.size != count else inputs)[name] = v
+        return names[key], v.dtype.char == "?"
+
+    for n, part in enumerate(group.parts):
+        operands = {x: read(v) for x, v in part.reads.items()}
+        names[part.out.storage.id, part.out.offset, part.out.dtype.char] = name = f"y{n}"
+        steps.append(Step(part.expression, part.suffix, operands, name, part.out.dtype))
+        if part.out.storage.id not in inside:
+            last[part.out.storage.id, part.out.offset] = name, part.out
+    made = {part.op.outs[0].storage.id for part in group.parts if part.op.outs}
+    new = [(name, v) for name, v in last.values() if v.storage.id in made]
+    changed = [(name, v) for name, v in last.values() if v.storage.id not in made]
+    title = ", ".join([op.kernel for op in group.ops])
+    work = Fused(title, count, [(x, v.dtype) for x, v in inputs.items()], [(x, v.dtype) for x, v in scalars.items()],
+                 [(x, v.dtype) for x, v in (*new, *changed)], steps)
+    targets = [v for _, v in changed]
+    return Op("fused", [work, [*inputs.values(), *scalars.values()], targets], [v for _, v in new], targets, group.ops[0].where)

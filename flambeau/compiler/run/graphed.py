@@ -1,0 +1,347 @@
+"""Programs on a CUDA device: the captured kernel calls as one CUDA graph, launched at each run.
+
+The graph is made when the program first runs: the kernels are called once more while the device's work is written down
+(backends/cuda/graphs.py), with memory of the graph's own for everything between. What is at another address at the next run
+(a new batch, a new result) has a place of its own in the graph from then on, and is copied there and back; parameters, state
+and gradients are used where they are.
+
+Some operations depend on what the host knows: numbers that change (learning rates), counts and generators' words in the host's
+memory. These are `live`: before each launch they run again on the host, which moves what they move there, and what they ask
+of the device is put in the place of those nodes of the graph that they made. Operations on the CPU alone are live, too.
+Nothing waits for the device.
+
+Where the device's work cannot be written down (a kernel looks at values), the kernels are called one by one at each run.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...backends.cuda import backend as cuda
+from ...backends.cuda import graphs, memory
+from ...backends.cuda.arrays import CudaArray, at_address, upload, windows
+from ...backends.cuda.driver import machine
+from ...backends.cuda.memory import Block
+from ...backends.cuda.streams import current
+from ...backends.registry import OutOfMemoryError
+from ...native import pointer, toolchain
+from ..ir.parts import CONSTANT, INPUT, SCALAR, TEMPORARY, Op, Storage, Value
+from ..passes.cleanup import reads_of, simplified
+from ..passes.flat import fused
+from ..render.template import Family
+from .device_kernels import Pass, Repeated, is_live, loads_memory, over, overwrites
+from .program import array_at
+
+_SPARE = 1 << 28  # bytes of unused memory that are given back before a graph takes its own
+_FIRST = 3        # the first place in the table, as in programs of the CPU
+_ENTRY = ctypes.CFUNCTYPE(ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p)
+
+
+class _Recording(graphs.Capture):
+    """A capture that counts what an operation asks for, and gives it memory that was chosen before."""
+
+    def __init__(self, pool: graphs.Pool):
+        super().__init__(pool)
+        self.log: list[tuple[int, int]] = []
+        self.chosen: dict[int, Block] = {}
+
+    def block(self, nbytes: int) -> Block:
+        chosen = self.chosen.get(len(self.log))
+        if chosen is None:
+            return super().block(nbytes)
+        self.log.append((pointer(chosen), nbytes))
+        return chosen
+
+
+class GraphProgram:
+    """Runs a list of operations on the device; to its callers what `Program` is."""
+
+    def __init__(self, ops: list[Op], kept: list[Storage], given: list[Storage], numbers: int, exact: bool = False,
+                 family: Family | None = None):
+        start = time.perf_counter()
+        self.lock = threading.Lock()
+        self.captured = len(ops)
+        brought = {s.id for s in (*kept, *given)}
+        self.ops = simplified(ops, brought)
+        if any([not s.device for s in (*kept, *given) if s.kind is TEMPORARY and s.nbytes]):
+            raise toolchain.BuildError("a result is on the CPU, other work on a CUDA device")
+        if any(map(loads_memory, self.ops)):
+            raise toolchain.BuildError("a number is read from a tensor's memory")
+        if not exact:
+            self.ops = fused(self.ops, brought, is_live)
+        self._places(kept, given)
+        self.numbers = (ctypes.c_double * max(1, numbers))()
+        self.live = list(map(is_live, self.ops))
+        self.graph: graphs.Graph | None = None
+        self.pool: graphs.Pool | None = None
+        self.refused: str | None = None        # why there is no graph
+        self.stand_ins: dict[int, Block] = {}  # place -> memory of the graph's own for what is elsewhere at each run
+        self.outputs = {self.place[s.id] for s in kept if s.kind is TEMPORARY and s.nbytes}
+        self.moving: set[int] = set()
+        self.groups: list[Any] = []
+        self.calls: list[Op] = []
+        self.arena_bytes = self.unshared_bytes = 0
+        self.error: BaseException | None = None
+        me = weakref.ref(self)
+        self.entry = self.function = _ENTRY(lambda table, numbers: me()._entered())
+        self.seconds_planning, self.seconds_building = time.perf_counter() - start, 0.0
+
+    # ------------------------------------------------------------------------------------------------- layout
+    def _places(self, kept: list[Storage], given: list[Storage]) -> None:
+        """Numbers in the table of addresses for all memory but the device's own temporaries."""
+        found = {v.storage.id: v.storage for op in self.ops for v in (*reads_of(op), *op.writes)}
+        brought = {s.id for s in (*kept, *given)}
+        self.spots: dict[int, Storage] = {}    # place -> storage
+        for s in {s.id: s for s in (*found.values(), *kept, *given)}.values():
+            if s.kind is not SCALAR and (s.kind is not TEMPORARY or not s.device or s.id in brought):
+                self.spots[_FIRST + len(self.spots)] = s
+        self.place = {s.id: number for number, s in self.spots.items()}
+        self.inputs = [s for s in self.spots.values() if s.kind is INPUT]
+        self.constants = [s for s in self.spots.values() if s.kind is CONSTANT]
+        self.written = {w.storage.id for op in self.ops for w in op.writes if w.storage.kind is INPUT}
+        self.last = {v.storage.id: i for i, op in enumerate(self.ops) for v in (*op.reads, *op.writes)}
+        self.on_host = any([not s.device and s.kind is not CONSTANT for s in self.spots.values()])
+        self.table = (ctypes.c_void_p * (_FIRST + len(self.spots)))()
+        self._host: list[np.ndarray] = []      # the CPU's temporaries
+        for number, s in self.spots.items():
+            if s.kind is CONSTANT:
+                self.table[number] = s.start
+            elif s.kind is TEMPORARY and s.id not in brought:
+                self._host.append(np.zeros(max(s.nbytes, 1), np.uint8))
+                self.table[number] = pointer(self._host[-1])
+        fresh = {s.id: s for s in (*found.values(), *kept)}.values()
+        self._inits([s for s in fresh if s.init is not None and not any([s is g for g in given])])
+
+    def _inits(self, storages: list[Storage]) -> None:
+        """What temporaries hold before the program's first write, where that does not overwrite them: by the operation before
+        which they are filled, an image of it each, None for zeros."""
+        self.inits: dict[int, list[tuple[Storage, Any]]] = {}
+        for s in storages:
+            first = next((i for i, op in enumerate(self.ops) if any([v.storage is s for v in (*op.reads, *op.writes)])), -1)
+            if first >= 0 and overwrites(self.ops[first], s):
+                continue
+            image = np.frombuffer(s.init, np.uint8) if s.init.strip(b"\0") else None
+            self.inits.setdefault(first, []).append((s, upload(image) if s.device and image is not None else image))
+
+    # --------------------------------------------------------------------------------------------- what plans ask for
+    ARRAY = CudaArray
+    undoes = False
+
+    def expect(self, fresh: set[int]) -> None:
+        """Says which storages will lie elsewhere at each run."""
+        self.moving |= {self.place[i] for i in fresh if i in self.place and self.place[i] in self.outputs}
+
+    @staticmethod
+    def empty(shape: tuple[int, ...], dtype: Any) -> Any:
+        """Memory for a result."""
+        return windows.empty(shape, dtype)
+
+    @staticmethod
+    def raw(nbytes: int) -> Any:
+        """Memory for a gradient, whose array lies right over it."""
+        return windows.storage(nbytes)
+
+    zeros = staticmethod(cuda.zeros)
+
+    @staticmethod
+    def contiguous(x: Any) -> Any:
+        return x if x.flags.c_contiguous else cuda.duplicate(x, "C")
+
+    def held(self, v: Value) -> Any:
+        """A copy of what is in memory that the caller brought."""
+        return over(at_address(self.address(v.storage), v.storage.nbytes), v).copy()
+
+    @staticmethod
+    def window(raw: Any, v: Value) -> Any:
+        """A window onto the given memory of its storage."""
+        block = windows.owner(raw)
+        start = (pointer(raw) or 0) - (pointer(block) or 0)
+        return windows.over(block, v.shape, v.dtype, start + v.offset, [s * v.dtype.itemsize for s in v.strides])
+
+    @staticmethod
+    def constant(v: Value) -> Any:
+        """A copy of a constant."""
+        if not v.storage.device:
+            return array_at(v.storage.start + v.offset, v).copy()
+        return over(at_address(v.storage.start, v.storage.nbytes), v).copy()
+
+    def tell(self, listener: Callable[..., None] | None) -> None:
+        """Parts of a graph are not timed."""
+
+    def address(self, storage: Storage) -> int:
+        return self.table[self.place[storage.id]]
+
+    # ------------------------------------------------------------------------------------------------- running
+    def _entered(self) -> int:
+        """The program as native code calls it."""
+        try:
+            self.run()
+            return 0
+        except BaseException as error:
+            self.error = error
+            return 1
+
+    def run(self) -> None:
+        """One run; the caller has filled the table and the numbers, and holds `lock`."""
+        inside = current.capture is not None  # of a graph that the user makes: the kernels become part of that
+        if self.refused is None and not inside:
+            self._make_fit()
+        if self.refused is not None or inside:
+            self._perform(self.table)
+            return
+        stream = current.stream
+        for number, block in self.stand_ins.items():
+            if number not in self.outputs:
+                machine().copy(pointer(block), self.table[number], self.spots[number].nbytes, stream)
+        self.graph.launch()
+        for number, block in self.stand_ins.items():
+            if number in self.outputs or self.spots[number].id in self.written:
+                machine().copy(self.table[number], pointer(block), self.spots[number].nbytes, stream)
+
+    def _make_fit(self) -> None:
+        """Makes the graph fit to where everything is now, and to the numbers of this run."""
+        now, where = self.table[:], (current.device, current.stream)
+        if self.graph is not None and where == self.where:
+            moved = {n for n, s in self.spots.items() if now[n] != self.baked[n] and n not in self.moving and (
+                s.device and s.nbytes)}
+            if not moved:
+                self._again()
+                return
+            self.moving |= moved
+        elif self.graph is not None:
+            self.pool = None
+        self.graph, self.where, self.baked = None, where, now
+        try:
+            self._record()
+        except OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            self.graph, self.pool, self.stand_ins, self.refused = None, None, {}, str(error)
+
+    # ------------------------------------------------------------------------------------------------ the graph
+    def _record(self) -> None:
+        """Writes the program down twice: the first time shows which memory becomes a result, and where it is to be then."""
+        pages = memory.of(current.device)
+        if pages.reserved - pages.allocated > _SPARE:
+            pages.release()
+        self.pool = self.pool or graphs.Pool()
+        for number in self.moving - self.stand_ins.keys():
+            self.stand_ins[number] = self.pool.block(self.spots[number].nbytes)
+        table = self._graph_table()
+        before = [(self.table[n], ctypes.string_at(self.table[n], s.nbytes)) for n, s in self.spots.items()
+                  if not s.device and s.id in self.written]
+        self.chosen: dict[int, dict[int, Block]] = {}
+        try:
+            self._noted(table)
+        finally:  # counts and words shall move once
+            for address, held in before:
+                ctypes.memmove(address, held, len(held))
+        self._choose(table)
+        try:
+            self.graph = self._noted(table)
+        except BaseException:
+            for address, held in before:
+                ctypes.memmove(address, held, len(held))
+            raise
+        self.graph.prepare()
+        self.seen = self.numbers[:]
+        self._bind()
+
+    def _graph_table(self) -> list[Any]:
+        """Addresses as the graph has them."""
+        table = self.table[:]
+        for number, block in self.stand_ins.items():
+            table[number] = pointer(block)
+        return table
+
+    def _noted(self, table: list[Any]) -> graphs.Graph:
+        self.taken: list[list[tuple[int, int]]] = []  # what each operation asks for
+        self.found: list[list[int | None]] = []       # where its results are
+        self.in_place: list[bool] = []                # whether these are where they belong without another copy
+        self.nodes: list[int] = []                    # of live operations
+        self.plain = True                             # whether these are kernels of our own, launched by us, and nothing else
+        self.bound: dict[int, Any] = {}               # the memory of temporaries that these touch
+        with _Recording(self.pool) as capture:
+            self._perform(table, capture)
+        return capture.graph
+
+    def _choose(self, table: list[Any]) -> None:
+        """Results that the caller wants at a place are made there: found by the number of the allocation that becomes one."""
+        for i, op in enumerate(self.ops):
+            for out, start in zip(op.outs, self.found[i]):
+                number = self.place.get(out.storage.id)
+                if number is None or start is None or sum([o.storage is out.storage for o in op.outs]) > 1:
+                    continue
+                wanted = start - out.offset, out.storage.nbytes
+                if wanted in self.taken[i]:
+                    self.chosen.setdefault(i, {})[self.taken[i].index(wanted)] = at_address(table[number], out.storage.nbytes)
+
+    def _again(self) -> None:
+        """Live operations once more: what they leave on the host, and new numbers for the nodes that they made."""
+        if not self.repeats or (not self.on_host and self.numbers[:] == self.seen):
+            return
+        if any([self.table[n] != address for n, address in self.hosts]):
+            self._bind()
+        quick = self.redirected
+        with quick or graphs.Again(self.graph, self.pieces) as again:
+            for repeat in self.repeats:
+                repeat()
+        if quick is None:
+            self.graph.retarget(self.nodes, again.graph)
+            self.held = again.held
+        self.seen = self.numbers[:]
+
+    def _bind(self) -> None:
+        """What live operations do at each run, as their memory is now."""
+        work = Pass(self.place, self._graph_table(), self.numbers, self.bound)
+        some = [i for i, live in enumerate(self.live) if live]
+        self.hosts = [(n, self.table[n]) for n, s in self.spots.items() if not s.device]
+        self.pieces = [piece for i in some for piece in self.taken[i]]
+        self.redirected = graphs.Redirected(self.graph, self.pieces, self.nodes) if self.plain else None
+        self.repeats = [Repeated(self.ops[i], work).run if self.in_place[i] else functools.partial(work.call, self.ops[i])
+                        for i in some]
+
+    # -------------------------------------------------------------------------------------------- the operations
+    def _perform(self, table: Any, capture: _Recording | None = None) -> None:
+        """Calls the kernels of all operations, in their order, on memory at the addresses of a table."""
+        work = Pass(self.place, table, self.numbers, {})
+        for s, image in self.inits.get(-1, ()):
+            work.fill(s, image)
+        for i, op in enumerate(self.ops):
+            for s, image in self.inits.get(i, ()):
+                work.fill(s, image)
+            if capture is None:
+                work.call(op)
+            else:
+                self._note(i, work, capture)
+            for v in (*op.reads, *op.writes):
+                if self.last[v.storage.id] == i:
+                    work.blocks.pop(v.storage.id, None)
+
+    def _note(self, i: int, work: Pass, capture: _Recording) -> None:
+        op = self.ops[i]
+        capture.log, capture.chosen, capture.live = [], self.chosen.get(i, {}), self.live[i]
+        before, copies, work.misfits = graphs.last_node(capture), work.copies, 0
+        launched, held = graphs.launches(), len(capture.held)
+        self.found.append(work.call(op))
+        self.taken.append(capture.log)
+        self.in_place.append(work.copies == copies and any([v.storage.device for v in op.writes]))
+        capture.log, capture.chosen = [], {}
+        if self.live[i]:
+            if work.misfits:
+                raise graphs.NotRecordable(f"'{op.kernel}' does not lay its result out as before")
+            nodes = graphs.nodes_since(capture, before)
+            uploads = len(capture.held) - held - (op.kernel.startswith("fused_"))
+            self.plain &= len(nodes) == graphs.launches() - launched and uploads <= 0
+            self.nodes += nodes
+            for v in (*op.reads, *op.writes):
+                if v.storage.id in work.blocks:
+                    self.bound[v.storage.id] = at_address(pointer(work.blocks[v.storage.id]), v.storage.nbytes)

@@ -1,0 +1,78 @@
+"""What a group's processes do together, whatever carries it: the base of the engines, and the one for a group of one process.
+
+An engine's methods start an operation and return its Work. They get what the functions of collectives.py have checked.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..tensors.tensor import Tensor
+from . import reductions
+from .work import Work
+
+__all__ = ["Engine", "Lone"]
+
+
+class Engine:
+    """Starts collectives for one group."""
+
+    def __init__(self, group: Any):
+        self.group = group
+        self.rank, self.size = group.rank(), group.size()
+
+    def close(self) -> None:
+        """Gives back what the engine holds."""
+
+
+class Lone(Engine):
+    """A group of one process: each operation gives what it was given."""
+
+    def _copied(self, name: str, outputs: list[Tensor], inputs: list[Tensor]) -> Work:
+        def copy() -> None:
+            for output, given in zip(outputs, inputs):
+                if output is not given:
+                    output.copy_(given.reshape(output.shape))
+
+        return Work(self.group, name, None, copy, outputs)
+
+    def all_reduce(self, tensor: Tensor, op: Any) -> Work:
+        factor = reductions.factor(op)
+        return Work(self.group, "all_reduce", None, None if factor is None else lambda: tensor.mul_(factor), [tensor])
+
+    def reduce(self, tensor: Tensor, root: int, op: Any) -> Work:
+        return self.all_reduce(tensor, op)
+
+    def broadcast(self, tensor: Tensor, root: int) -> Work:
+        return Work(self.group, "broadcast", result=[tensor])
+
+    def all_gather(self, outputs: list[Tensor], tensor: Tensor) -> Work:
+        return self._copied("all_gather", outputs, [tensor])
+
+    def all_gather_into_tensor(self, output: Tensor, tensor: Tensor) -> Work:
+        return self._copied("all_gather_into_tensor", [output], [tensor])
+
+    def gather(self, tensor: Tensor, outputs: list[Tensor] | None, root: int) -> Work:
+        return self._copied("gather", outputs or [], [tensor])
+
+    def scatter(self, tensor: Tensor, inputs: list[Tensor] | None, root: int) -> Work:
+        return self._copied("scatter", [tensor], inputs or [])
+
+    def reduce_scatter(self, output: Tensor, inputs: list[Tensor], op: Any) -> Work:
+        factor = reductions.factor(op)
+        return self._copied("reduce_scatter", [output], inputs if factor is None else [i * factor for i in inputs])
+
+    def reduce_scatter_tensor(self, output: Tensor, tensor: Tensor, op: Any) -> Work:
+        return self.reduce_scatter(output, [tensor], op)
+
+    def all_to_all(self, outputs: list[Tensor], inputs: list[Tensor]) -> Work:
+        return self._copied("all_to_all", outputs, inputs)
+
+    def all_to_all_single(self, output: Tensor, tensor: Tensor, output_rows: Any, input_rows: Any) -> Work:
+        return self._copied("all_to_all_single", [output], [tensor])
+
+    def barrier(self) -> Work:
+        return Work(self.group, "barrier")
+
+    def agree(self, what: str) -> Work:
+        return Work(self.group, what)

@@ -1,0 +1,122 @@
+"""`Held`: what all tensors have in common that keep their numbers in a tensor of values, and their places beside it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..tensors.tensor import Tensor
+
+
+class Held(Tensor):
+    """A tensor whose values are an ordinary tensor, `_held_values`: gradients are those of the values.
+
+    `_array` has its shape and dtype but no memory of that size. Subclasses know the places, and `_rebuilt(values)` gives a
+    tensor with the same places and other values.
+    """
+
+    _without_overrides = False
+
+    def _rebuilt(self, values: Tensor) -> Held:
+        raise NotImplementedError
+
+    @property
+    def device(self) -> Any:
+        return self._held_values.device
+
+    @property
+    def requires_grad(self) -> bool:
+        return self._held_values.requires_grad
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        self._held_values.requires_grad_(value)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Held:
+        self._held_values.requires_grad_(requires_grad)
+        return self
+
+    @property
+    def is_leaf(self) -> bool:
+        return self._held_values.is_leaf
+
+    @property
+    def grad_fn(self) -> Any:
+        return self._held_values.grad_fn
+
+    @property
+    def grad(self) -> Held | None:
+        grad = self._held_values.grad
+        return None if grad is None else self._rebuilt(grad)
+
+    @grad.setter
+    def grad(self, value: Any) -> None:
+        self._held_values.grad = value._held_values if isinstance(value, Held) else value
+
+    def retain_grad(self) -> None:
+        self._held_values.retain_grad()
+
+    def register_hook(self, hook: Any) -> Any:
+        def of_values(grad: Tensor) -> Any:
+            made = hook(self._rebuilt(grad))
+            return made._held_values if isinstance(made, Held) else made
+
+        return self._held_values.register_hook(of_values)
+
+    def backward(self, gradient: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
+                 inputs: Any = None) -> None:
+        """The backward pass from the values, for a gradient with the same places."""
+        given = gradient._held_values if isinstance(gradient, Held) else gradient
+        self._held_values.backward(given, retain_graph, create_graph, inputs)
+
+    def detach(self) -> Held:
+        return self._rebuilt(self._held_values.detach())
+
+    def detach_(self) -> Held:
+        self._held_values = self._held_values.detach()
+        return self
+
+    @property
+    def data(self) -> Held:
+        return self.detach()
+
+    @data.setter
+    def data(self, other: Held) -> None:
+        self._take(other)
+
+    def _take(self, other: Held) -> None:
+        """Becomes what the other one is."""
+        raise NotImplementedError
+
+    def _nnz(self) -> int:
+        raise NotImplementedError
+
+    def _layout_word(self) -> str:
+        return {"sparse_coo": "Sparse", "sparse_csr": "SparseCsr", "sparse_csc": "SparseCsc", "sparse_bsr": "SparseBsr",
+                "sparse_bsc": "SparseBsc"}[str(self.layout).rpartition(".")[2]]
+
+    def numpy(self, **kwargs: Any) -> Any:
+        raise TypeError(f"can't convert {self._layout_word()} layout tensor to numpy. Use Tensor.to_dense() first.")
+
+    def _printed(self, apart: bool, **parts: Tensor) -> str:
+        """Places and values one below the other, then size, count, and what is not as usual (`apart`: on a line of its own)."""
+        from ..tensors.dtypes import get_default_dtype
+        made = []
+        for name, t in parts.items():
+            text = f"tensor([], size={tuple(t.shape)})" if not t.numel() else repr(t.detach())
+            text = text.replace(f", dtype={t.dtype})", ")") if name == "values" else text
+            pad = " " * (8 + len(name))
+            made.append(f"{name}={text}".replace("\n", "\n" + pad).replace(pad + "\n", "\n"))
+        facts = [f"size={tuple(self.shape)}", f"nnz={self._nnz()}"]
+        if self.dtype is not get_default_dtype() and self.dtype.name not in ("int64", "bool", "complex64"):
+            facts.append(f"dtype={self.dtype}")
+        facts.append(f"layout={self.layout}")
+        if self.requires_grad:
+            facts.append(f"grad_fn=<{self.grad_fn.name()}>" if self.grad_fn is not None else "requires_grad=True")
+        text = "tensor(" + (",\n" + " " * 7).join(made)
+        length = len(text) - text.rfind("\n") + 1
+        for fact in facts:
+            if apart or length + len(fact) + 2 > 80:
+                text, length, apart = f"{text},\n{' ' * 7}{fact}", 9 + len(fact), False
+            else:
+                text, length = f"{text}, {fact}", length + len(fact) + 2
+        return text + ")"

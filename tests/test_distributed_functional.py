@@ -1,0 +1,28 @@
+"""Collectives that gradients flow through, and those that give new tensors: beside PyTorch's."""
+
+import pytest
+import rank_programs as programs
+from ranks import Ranks
+
+pytest.importorskip("mpi4py", reason="the extra 'mpi' is not installed")
+
+
+@pytest.fixture(scope="module")
+def worlds(tmp_path_factory):
+    path = tmp_path_factory.mktemp("rendezvous")
+    both = [Ranks(2, path / name, name) for name in ("flambeau", "torch")]
+    yield both
+    for ranks in both:
+        ranks.close()
+
+
+@pytest.mark.parametrize("name", programs.DIFFERENTIABLE)
+def test_gradients(worlds, name):
+    ours, theirs = (ranks(programs.differentiated, name) for ranks in worlds)
+    assert ours == theirs
+
+
+@pytest.mark.parametrize("name", programs.NEW_TENSORS)
+def test_new_tensors(worlds, name):
+    ours, theirs = (ranks(programs.functional, name) for ranks in worlds)
+    assert ours == theirs
