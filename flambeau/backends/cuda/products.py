@@ -46,6 +46,8 @@ def multiply(a: CudaArray, b: CudaArray, out: CudaArray | None = None, alpha: An
     if dtype not in _TAKEN:
         raise NotImplementedError(f'"addmm_cuda" not implemented for \'{dtype}\'')
     shape = (*a.shape[:-1], b.shape[-1])
+    if bias is not None and dtype.kind == "c":  # the library adds none to complex products
+        out, beta, bias = copied(bias, windows.empty(shape, dtype)), 1, None
     if out is None:
         out = windows.empty(shape, dtype)
     if not out.size or not a.shape[-1]:
@@ -94,7 +96,6 @@ def _product(a: CudaArray, b: CudaArray, out: CudaArray, alpha: Any, beta: Any, 
                         complex(beta) if dtype.kind == "c" else float(beta), bias is not None)
     product = machine().product(geometry, device_index(out), current.stream, bool(_flags.matmul.allow_tf32))
     product.run(a, b, out, *(() if bias is None else (bias,)))
-    return out
 
 
 @kernel("mm", "bmm", "matmul_2d", repeatable=True)

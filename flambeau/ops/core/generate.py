@@ -369,7 +369,7 @@ def in_place(row: Any, *, chars: str | None, recorded: Callable[..., Tensor]) ->
     two = len(row.args) == 2
     names, arrays = (["self", "other"], "x, y") if two else (["self"], "x,")
     if two:
-        known = "" if chars is None else f" and native.char in {chars!r}"
+        known, never = "" if chars is None else f" and native.char in {chars!r}", "" if row.kind == "same" else " and False"
         operand = ["y, kind = None, other.__class__",
                  "if kind is Tensor or kind is Parameter:",
                  f"    if native is other._array.dtype{known} and (mode & NO_GRAD or {untracked('other')}):",
@@ -382,8 +382,10 @@ def in_place(row: Any, *, chars: str | None, recorded: Callable[..., Tensor]) ->
                  "            y = None",
                  "elif (kind is float or kind is int) and native.char in 'fd':",
                  "    y = constant(other, native) if mode < 2 else number(other, native)",
-                 f"elif mode > 1 and kind is int and native.char == 'l'{' and False' * (row.kind != 'same')}:",
+                 f"elif mode > 1 and kind is int and native.char == 'l'{never}:",
                  "    y = number(other, native)",
+                 f"elif kind is int and native.char == 'l' and type(x) is not ndarray and abs(other) < 1 << 62{never}:",
+                 "    y = constant(other, native)",
                  "if y is not None:"]
         run = ["else:", "    try:", "        kernel(x, y, out=x) if x.size < LARGE else large(kernel, x, y, out=x)",
                "    except ValueError:", "        raise inplace_broadcast(x.shape, y.shape) from None"]
