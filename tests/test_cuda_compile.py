@@ -320,7 +320,7 @@ def test_looks_at_values():
 
         def step(x, y):
             loss = inner(x, y)
-            return loss.item() > 2, x[x > 0].sum(), float(loss)
+            return loss.item() > 2, x[x > 0].sum(), float(loss.detach())
         return step, model
     both(build, [lambda f, n: f(*batch(n))] * 5)
 
