@@ -163,9 +163,44 @@ def gpt(t: Any, layers: int, width: int, heads: int, batch: int, length: int, wo
     return step_of(t, model, t.optim.AdamW(model.parameters(), 1e-3, **options), loss_of, inside)
 
 
+def resnet(t: Any, tf32: bool, dtype: Any = None, last: bool = False, inside: Way = as_it_is, **options: Any) -> Call:
+    nn, F = t.nn, t.nn.functional
+    t.manual_seed(0)
+
+    class Block(nn.Module):
+        def __init__(self, channels: int, out: int, stride: int) -> None:
+            super().__init__()
+            self.conv1, self.bn1 = nn.Conv2d(channels, out, 3, stride, 1, bias=False), nn.BatchNorm2d(out)
+            self.conv2, self.bn2 = nn.Conv2d(out, out, 3, 1, 1, bias=False), nn.BatchNorm2d(out)
+            self.short = nn.Sequential() if stride == 1 and channels == out else nn.Sequential(
+                nn.Conv2d(channels, out, 1, stride, bias=False), nn.BatchNorm2d(out))
+
+        def forward(self, x: Any) -> Any:
+            return F.relu(self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x))))) + self.short(x))
+
+    layers: list[Any] = [nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64), nn.ReLU()]
+    for channels, out, stride in ((64, 64, 1), (64, 128, 2), (128, 256, 2), (256, 512, 2)):
+        layers += [Block(channels, out, stride), Block(out, out, 1)]
+    model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10)).to(DEVICE)
+    x, y = t.randn(256, 3, 32, 32).to(DEVICE), t.randint(0, 10, (256,)).to(DEVICE)
+    if last:
+        model, x = model.to(memory_format=t.channels_last), x.to(memory_format=t.channels_last)
+
+    def loss_of(m: Any) -> Any:
+        t.backends.cudnn.allow_tf32 = tf32
+        with t.autocast("cuda", dtype=dtype or t.bfloat16, enabled=dtype is not None):
+            return F.cross_entropy(m(x), y)
+    optimizer = t.optim.SGD(model.parameters(), 0.1, momentum=0.9, weight_decay=5e-4, **options)
+    return step_of(t, model, optimizer, loss_of, inside)
+
+
 NANO, GPT2 = (6, 384, 6, 64, 256, 65), (12, 768, 12, 16, 1024, 50257)
 STEPS = {"mnist": ("MNIST MLP step, 128x784-512-256-10, Adam", mnist),
          "nanogpt": ("nanoGPT-char step (6x384, B64, T256, bf16)", lambda t, *way, **o: gpt(t, *NANO, *way, **o)),
+         "resnet_tf32": ("ResNet-18 CIFAR step, batch 256, tf32", lambda t, *way, **o: resnet(t, True, None, False, *way, **o)),
+         "resnet": ("ResNet-18 CIFAR step, batch 256, fp32", lambda t, *way, **o: resnet(t, False, None, False, *way, **o)),
+         "resnet_bf16": ("ResNet-18 CIFAR step, batch 256, bf16, channels last",
+                         lambda t, *way, **o: resnet(t, True, t.bfloat16, True, *way, **o)),
          "gpt2": ("GPT-2 124M step (B16, T1024, bf16)", lambda t, *way, **o: gpt(t, *GPT2, *way, **o)),
          "chain": ("20 ops, forward and backward", lambda t, *way, **o: chain(t, *way))}
 

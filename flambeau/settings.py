@@ -34,7 +34,7 @@ def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None
             raise TypeError(f"_set_deterministic_algorithms(): {where} must be bool, not {type(value).__name__}")
     _state["deterministic"], _state["warn_only"] = bool(mode), bool(warn_only)
     from .backends import flags
-    flags.cudnn.__dict__["_required"] = bool(mode)
+    flags.cudnn._required = bool(mode)
 
 
 def alert_not_deterministic(name: str) -> None:

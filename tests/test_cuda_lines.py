@@ -32,8 +32,26 @@ def test_products_of_odd_sizes(cuda, monkeypatch):
     for dtype in (fl.bfloat16, fl.float16):
         a, b, bias = draw(6, 13, dtype=dtype) / 4, draw(13, 9, dtype=dtype) / 4, draw(9, dtype=dtype)
         for function in (lambda a, b, c: a @ b, lambda a, b, c: (b.t() @ a.t()), lambda a, b, c: fl.addmm(c, a, b),
-                         lambda a, b, c: a[:, :8] @ b[:8], lambda a, b, c: fl.nn.functional.linear(a, b.t().contiguous(), c)):
+                         lambda a, b, c: a[:, :8] @ b[:8], lambda a, b, c: a[:, 1:] @ b[1:],
+                         lambda a, b, c: fl.nn.functional.linear(a, b.t().contiguous(), c)):
             on_cpu = function(*[x.float() for x in (a, b, bias)])
             made = function(*[x.cuda() for x in (a, b, bias)])
             assert made.is_contiguous() and made.dtype is dtype
             fl.testing.assert_close(made.cpu().float(), on_cpu, rtol=2e-2, atol=2e-2)
+
+
+def test_steps_of_channels_last_parameters(cuda):
+    for optimizer in (fl.optim.SGD, fl.optim.AdamW):
+        made = []
+        for device in ("cpu", cuda):
+            p = draw(4, 3, 3, 3).to(memory_format=fl.channels_last).to(device).requires_grad_()
+            q = draw(5).to(device).requires_grad_()
+            options = dict(momentum=0.9) if optimizer is fl.optim.SGD else {}
+            steps = optimizer([p, q], lr=0.1, weight_decay=0.1, **options)
+            for n in range(3):
+                p.grad = (draw(4, 3, 3, 3, seed=n) * 2).to(memory_format=fl.channels_last).to(device)
+                q.grad = draw(5, seed=n).to(device)
+                steps.step()
+            made.append((p.detach().cpu(), q.detach().cpu()))
+            assert p.is_contiguous(memory_format=fl.channels_last)
+        fl.testing.assert_close(made[0], made[1])

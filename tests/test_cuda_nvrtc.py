@@ -89,6 +89,11 @@ def programs(fl, F):
     for name in ("add", "pow", "remainder", "lt"):
         getattr(fl, name)(x(9, 8), x(8)), getattr(fl, name)(x(9, 8).double(), x(8).double())
     x(9, 8).half().sum(), x(9, 8).mean(1), x(9, 8).amax(0), x(9, 8).to(fl.float16).to(fl.int32)
+    fused = fl.compile(lambda a, b: fl.where(a > b, (a + b).tanh().bfloat16().float().clamp(max=1e999), b).half() * a.half())
+    with fl.no_grad():
+        for _ in range(3):
+            fused(x(9, 8).detach(), x(9, 8).detach())
+    assert fused._compiled.plans
 
 
 def compiled(job):

@@ -6,7 +6,7 @@ import pytest
 from cuda_host import needs_gxx
 
 import flambeau as torch
-from flambeau.backends.cuda import backend, uneven  # noqa: F401  (the backend first: its kernels need it)
+from flambeau.backends.cuda import backend, products  # noqa: F401  (the backend first: its kernels need it)
 
 pytestmark = needs_gxx
 FORMS = {"product": lambda a, w, b: a @ w.T, "transposed": lambda a, w, b: w @ a.T,
@@ -16,7 +16,7 @@ FORMS = {"product": lambda a, w, b: a @ w.T, "transposed": lambda a, w, b: w @ a
 
 @pytest.mark.parametrize("name", FORMS)
 def test_uneven_rows(name, cuda, monkeypatch):
-    monkeypatch.setattr(uneven, "LARGE", 8)
+    monkeypatch.setattr(products, "_WORTH", 1)
     for dtype in (torch.bfloat16, torch.float16):
         torch.manual_seed(0)
         given = [torch.randn(*shape).to(dtype) for shape in ((6, 13), (7, 13), (7,))]
@@ -27,9 +27,7 @@ def test_uneven_rows(name, cuda, monkeypatch):
         torch.testing.assert_close(got.cpu(), wanted)
 
 
-def test_rows_of_large_parts(cuda, monkeypatch):
-    from flambeau.backends.cuda import moves
-    monkeypatch.setattr(moves, "_LARGE", 8)
+def test_rows_of_large_parts(cuda):
     for dim in (0, 1, 2, -1):
         parts = [torch.arange(24.0).view(2, 3, 4) + 100 * n for n in range(3)]
         got = torch.cat([t.to(cuda) for t in parts], dim)

@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import IntEnum
 from types import ModuleType
 from typing import Any
@@ -45,8 +45,16 @@ def sdpa_kernel(backends: list[SDPBackend] | SDPBackend, set_priority: bool = Fa
         chosen[:] = before
 
 
+watchers: list[Callable[[], None]] = []  # called when a switch has changed
+
+
 class Flags(ModuleType):
     """A module of switches, so that `import flambeau.backends.cudnn` works; `flags(...)` sets some for a `with` block."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        for watcher in watchers:
+            watcher()
 
     def __init__(self, name: str, **values: Any):
         super().__init__(f"{__package__}.{name}", f"The switches of PyTorch's backends.{name}.")
@@ -70,7 +78,9 @@ class Flags(ModuleType):
         try:
             yield
         finally:
-            self.__dict__.update(before)
+            for name, value in before.items():
+                if self.__dict__.get(name) is not value:
+                    setattr(self, name, value)
 
     def __repr__(self) -> str:
         return f"<flags torch.backends.{self._name}>"

@@ -84,7 +84,8 @@ union value { double d; float f; long l; int i; char *p; };
 
 // What a call did, as it is noted while `tape` is set: launches, and the blocks that were asked for meanwhile.
 enum { ARGUMENTS = 16, STEPS = 6, BLOCKS = 12 };
-struct step { void *plan; int is_product; union value values[ARGUMENTS]; };
+enum kind { PLAN, PRODUCT, CONVOLUTION };
+struct step { void *plan; enum kind kind; union value values[ARGUMENTS]; };
 struct tape {
     void *name;
     int steps, blocks, spoilt, counted;
@@ -95,11 +96,11 @@ struct tape {
 };
 static __thread struct tape *tape;
 
-static void noted(void *plan, int is_product, const union value *values, long count) {
+static void noted(void *plan, enum kind kind, const union value *values, long count) {
     if (tape->steps == STEPS) tape->spoilt = 1;
     if (tape->spoilt) return;
     struct step *s = &tape->step[tape->steps++];
-    s->plan = plan, s->is_product = is_product;
+    s->plan = plan, s->kind = kind;
     __builtin_memcpy(s->values, values, count * sizeof *values);
 }
 
@@ -117,7 +118,7 @@ static int activated(void *context) {
 static int launched(struct plan *p, union value *values) {
     long addresses = 0;
     void *parameters[ARGUMENTS + 1];
-    if (tape) noted(p, 0, values, p->count);
+    if (tape) noted(p, PLAN, values, p->count);
     for (long k = 0; k < p->count; k++) {
         parameters[k + 1] = &values[k];
         if (p->kinds[k] == 'p') addresses |= values[k].l;
@@ -174,7 +175,7 @@ struct product {
 enum { BIAS_POINTER = 8 };
 
 static int multiplied(struct product *p, const union value *a) {  // first, second, result, bias
-    if (tape) noted(p, 1, a, 3 + p->bias);
+    if (tape) noted(p, PRODUCT, a, 3 + p->bias);
     int code = activated(p->context);
     if (code) return done(code, 0);
     if (p->bias) code = p->set(p->description, BIAS_POINTER, &a[3].p, sizeof(void *));
@@ -189,6 +190,30 @@ void *fl_cuda_product(void *self, void *const *arguments, long given) {
     union value values[4];
     for (long k = 0; k < given; k++) values[k] = valued('p', arguments[k]);
     return multiplied(p, values) ? nothing() : 0;
+}
+
+// A convolution of cuDNN's, or one of its gradients, settled but for the arrays.
+struct convolution {
+    int (*convolve)(void *, const void *, void *, const void *, void *, const void *, void *, int, void *, uintptr_t, const void *,
+                    void *, void *);
+    void *context, *handle, *first, *second, *description, *result, *one, *zero;
+    long algorithm;
+    uintptr_t size;  // of the workspace, behind the other arguments if there is any
+};
+
+static int convolved(struct convolution *c, const union value *a) {  // first, second, result, workspace
+    if (tape) noted(c, CONVOLUTION, a, 3 + !!c->size);
+    int code = activated(c->context);
+    if (code) return done(code, 0);
+    return done(c->convolve(c->handle, c->one, c->first, a[0].p, c->second, a[1].p, c->description, (int)c->algorithm,
+                            c->size ? a[3].p : 0, c->size, c->zero, c->result, a[2].p), 20000);
+}
+
+void *fl_cuda_convolve(void *self, void *const *arguments, long given) {
+    struct convolution *c = py.as_address(self);
+    union value values[4];
+    for (long k = 0; k < given; k++) values[k] = valued('p', arguments[k]);
+    return convolved(c, values) ? nothing() : 0;
 }
 
 // Rows of a table, `columns` wide: the size of the first list's arrays, then the addresses of all lists' (empty: 0). Returns 0 where
@@ -225,7 +250,7 @@ struct arrays {
     void *dtype_meta;                                   // the type of dtypes' types
     void *byte, *used, *home;                           // a dtype, names of attributes
     void *storage, *freed, *slow, *slow_into, *compute, *into; // functions of Python's
-    void *yes, *switches, *fast;                        // a dict, and its key: whether products may be rounded to TF32
+    void *yes;
 };
 static struct arrays np;
 enum { WRITABLE = 0x501, LINE = 512, SMALL = 1 << 20, SLAB = 2 << 20, HOMES = 64 };
@@ -354,7 +379,7 @@ enum { SLOTS = 1 << 13, OPERANDS = 24, LEAVES = 48, WORDS = 512, RESULTS = 4, NU
        MOST_RECIPES = 1 << 15 };
 struct place { int from; union value value; };  // an operand, or after those a block, with an offset; NUMBER: as it is
 struct result { int block, dims; long offset; void *dtype; const long *shape, *strides; };  // block -1: None
-struct launch_of { void *plan; int is_product, count; struct place at[ARGUMENTS]; };
+struct launch_of { void *plan; enum kind kind; int count; struct place at[ARGUMENTS]; };
 struct recipe {
     struct recipe *next;
     const long *words;
@@ -364,7 +389,8 @@ struct recipe {
     struct launch_of step[];
 };
 static struct recipe *recipes[SLOTS];
-static long recipes_known;
+static long recipes_known, settings;
+void fl_cuda_settings(long number) { settings = number; }  // of what calls depend on besides their arguments
 
 void fl_cuda_unlearn(void) {  // what they have taken is lost: for those who change how kernels are launched
     for (int i = 0; i < SLOTS; i++) recipes[i] = 0;
@@ -433,7 +459,7 @@ static int described(struct key *k, void *argument, int number, int values, int 
 // The key of a call; arguments: a name and what a kernel takes, or before them the array that it writes to. Returns its length.
 static long keyed(struct key *k, void *const *arguments, long given, int in_place, int values) {
     k->at = k->words, k->operands = k->leaves = k->numbers = 0;
-    *k->at++ = in_place, *k->at++ = devices > 1 ? (long)home : (long)stream, *k->at++ = (long)py.in_dict(np.switches, np.fast);
+    *k->at++ = in_place, *k->at++ = devices > 1 ? (long)home : (long)stream, *k->at++ = settings;
     leaf(k, arguments[in_place]);
     for (long i = 0; i < given; i++)
         if (i != in_place && !described(k, arguments[i], i, values, DEPTH)) return 0;
@@ -501,10 +527,11 @@ static int counted(const struct key *k, const struct tape *t, int n) {
 
 static int stepped(struct launch_of *l, const struct step *s, const struct key *k, const struct tape *t) {
     const struct plan *p = l->plan = s->plan;
-    l->is_product = s->is_product;
-    l->count = l->is_product ? 3 + (int)((struct product *)s->plan)->bias : (int)p->count;
+    l->kind = s->kind;
+    l->count = s->kind == PRODUCT ? 3 + (int)((struct product *)s->plan)->bias :
+               s->kind == CONVOLUTION ? 3 + !!((struct convolution *)s->plan)->size : (int)p->count;
     for (int a = 0, n = 0; a < l->count; a++) {
-        const int is_address = l->is_product || p->kinds[a] == 'p';
+        const int is_address = l->kind != PLAN || p->kinds[a] == 'p';
         if (is_address) l->at[a] = located(k, t, s->values[a].p);
         else l->at[a] = (struct place){t->counted ? counted(k, t, n++) : NUMBER, s->values[a]};
         if (l->at[a].from == NUMBER && (is_address || t->counted)) return 0;
@@ -572,12 +599,13 @@ static int followed(const struct recipe *r, const struct key *k, struct array *c
         union value values[ARGUMENTS];
         for (int a = 0; a < l->count; a++) {
             const struct place *at = &l->at[a];
-            const char kind = l->is_product ? 'p' : ((struct plan *)l->plan)->kinds[a];
+            const char kind = l->kind != PLAN ? 'p' : ((struct plan *)l->plan)->kinds[a];
             if (at->from == NUMBER) values[a] = at->value;
             else if (at->from >= OPERANDS) values[a].p = blocks[at->from - OPERANDS]->data + at->value.l;
             else values[a] = valued(kind, k->operand[at->from]);
         }
-        if (!(l->is_product ? multiplied(l->plan, values) : launched(l->plan, values))) return 0;
+        if (!(l->kind == PLAN ? launched(l->plan, values) :
+              l->kind == PRODUCT ? multiplied(l->plan, values) : convolved(l->plan, values))) return 0;
     }
     return 1;
 }

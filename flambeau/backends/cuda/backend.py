@@ -357,7 +357,7 @@ _HALVES = {pointwise._BF16, pointwise._F16}
 
 
 def _in_single(name: str, args: tuple[Any, ...]) -> Any:
-    """A kernel without an expression for half types, in float32; what it makes is rounded if all it took was of one half type."""
+    """A kernel without an expression for half types, in float32; what it makes is rounded if all that it took was so."""
     halves = {a.dtype for a in args if type(a) is CudaArray and a.dtype.kind not in "iub"}
     made = call(name, tuple([copy(a, _SINGLE) if type(a) is CudaArray and a.dtype in _HALVES else a for a in args]))
     if len(halves) > 1:

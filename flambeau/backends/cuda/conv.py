@@ -181,14 +181,14 @@ class _Work:
 
 
 # ---------------------------------------------------------------------------------------------------------- kernels
-@kernel("conv_forward")
+@kernel("conv_forward", repeatable=True)
 def conv_forward(x: CudaArray, w: CudaArray, bias: CudaArray | None, stride: Ints, padding: Ints, dilation: Ints,
                  groups: int) -> CudaArray:
     result = (len(x), len(w), *out_size(x.shape[2:], w.shape[2:], stride, padding, dilation))
     return _with_bias(_Work(x.shape, w.shape, result, stride, padding, dilation, groups).run("forward", x, w), bias)
 
 
-@kernel("convolution")
+@kernel("convolution", repeatable=True)
 def convolution(x: CudaArray, w: CudaArray, bias: CudaArray | None, stride: Ints, padding: Ints, dilation: Ints,
                 transposed: bool, output_padding: Ints, groups: int) -> CudaArray:
     if not transposed:
@@ -197,19 +197,19 @@ def convolution(x: CudaArray, w: CudaArray, bias: CudaArray | None, stride: Ints
     return conv_input(x, w, bias, size, stride, padding, dilation, groups)
 
 
-@kernel("conv_input")
+@kernel("conv_input", repeatable=True)
 def conv_input(g: CudaArray, w: CudaArray, bias: CudaArray | None, size: Ints, stride: Ints, padding: Ints, dilation: Ints,
                groups: int) -> CudaArray:
     image = (len(g), w.shape[1] * groups, *size)
     return _with_bias(_Work(image, w.shape, g.shape, stride, padding, dilation, groups).run("input", w, g), bias)
 
 
-@kernel("conv_weight")
+@kernel("conv_weight", repeatable=True)
 def conv_weight(g: CudaArray, x: CudaArray, size: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int) -> CudaArray:
     weight = (g.shape[1], x.shape[1] // groups, *size)
     return _Work(x.shape, weight, g.shape, stride, padding, dilation, groups).run("weight", x, g)
 
 
-@kernel("conv_weight_bias")
+@kernel("conv_weight_bias", repeatable=True)
 def conv_weight_bias(g: CudaArray, x: CudaArray, *rest: Any) -> tuple[CudaArray, CudaArray]:
     return conv_weight(g, x, *rest), call("sum", (g, (0, *range(2, g.ndim)), False, None))

@@ -163,12 +163,6 @@ class Machine:
     def copy(self, to: int, source: int, nbytes: int, stream: int) -> None:
         self.check(self.library.cuMemcpyDtoDAsync_v2(_P(to), _P(source), _SIZE(nbytes), _P(stream)), "a copy on the device")
 
-    def copy_rows(self, to: int, step: int, source: int, source_step: int, width: int, rows: int, stream: int) -> None:
-        """Rows of so many bytes; steps from one to the next, in bytes."""
-        there = 2  # memory of the device
-        how = (ctypes.c_size_t * 16)(0, 0, there, 0, source, 0, source_step, 0, 0, there, 0, to, 0, step, width, rows)
-        self.check(self.library.cuMemcpy2DAsync_v2(how, _P(stream)), "a copy on the device")
-
     def copy_between(self, to: int, here: int, source: int, there: int, nbytes: int, stream: int) -> None:
         """From one device to another."""
         self.activate(here)

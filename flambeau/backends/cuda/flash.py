@@ -25,7 +25,9 @@ _COMMON = """#include "matrix.cuh"
 typedef {stored} A;
 typedef {mask} M;
 enum {{ DEPTH = {depth}, WIDTH = {width}, KEYS = {keys}, PARTS = {parts}, ROWS = {warps} * PARTS * 16, THREADS = {warps} * 32,
-       MASKED = {masked}, ALIGNED = {aligned}, EXACT = {exact} }};  // 1: by truth, 2: added; rows load in 16 bytes; none is padded
+       MASKED = {masked},   // 1: by truth, 2: added
+       ALIGNED = {aligned}, // rows are loaded in 16 bytes
+       EXACT = {exact} }};  // nothing is padded
 // rows of queries, columns (keys); depth and width: columns of query and value. Steps in elements: batch, head, row (column).
 struct Sizes {{
     int heads, rows, columns, depth, width, causal;
@@ -55,7 +57,8 @@ template <int N, int COUNT> static __device__ inline void fetch(Line<N> *tile, c
     }}
 }}
 // 16 rows of a matrix in memory as the first operand of a warp's products.
-template <int N> static __device__ inline void operand(unsigned (*made)[4], const A *from, long step, int first, int rows, int wide) {{
+template <int N> static __device__ inline void operand(unsigned (*made)[4], const A *from, long step, int first, int rows,
+                                                       int wide) {{
     const int lane = threadIdx.x % 32;
     FOR(k, N / 16) FOR(i, 4) {{
         const int row = first + lane / 4 + i % 2 * 8, at = k * 16 + i / 2 * 8 + lane % 4 * 2;
@@ -163,7 +166,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) flash(const Sizes s, A *o,
             float high[2] = {{-INFINITY, -INFINITY}}, less[2], keep[2];
             FOR(n, KEYS / 8) FOR(e, 4) {{
                 if (!free)
-                    score[p][n][e] = seen(score[p][n][e], s, mask, first + p * 16 + g + e / 2 * 8, from + n * 8 + t * 2 + e % 2);
+                    score[p][n][e] = seen(score[p][n][e], s, mask, first + p * 16 + g + e / 2 * 8,
+                                          from + n * 8 + t * 2 + e % 2);
                 high[e / 2] = fmaxf(high[e / 2], score[p][n][e]);
             }}
             FOR(e, 2) {{
@@ -304,7 +308,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) flash_keys(const Sizes s, 
         const float by = free ? (float)s.scale * LOG2_E : 1;
         FOR(p, PARTS) FOR(n, KEYS / 8) FOR(e, 4) {{
             const int at = n * 8 + lane % 4 * 2 + e % 2;
-            const float x = free ? score[p][n][e] : seen(score[p][n][e], s, mask, from + at, first + p * 16 + lane / 4 + e / 2 * 8);
+            const int column = first + p * 16 + lane / 4 + e / 2 * 8;
+            const float x = free ? score[p][n][e] : seen(score[p][n][e], s, mask, from + at, column);
             score[p][n][e] = power_of_two(fmaf(x, by, -norm[stage][at]));
             change[p][n][e] = score[p][n][e] * (change[p][n][e] - less[stage][at]);
         }}
@@ -327,8 +332,8 @@ def _text(name: str, dtype: np.dtype, mask: str, depth: int, width: int, tile: t
     padded = [-(-n // 16) * 16 for n in (depth, width)]
     masked = {"": 0, "bool": 1}.get(mask, 2)
     return _FORMS[name].format(stored=STORED[dtype], mask=mask or "bool", masked=masked, aligned=int(aligned),
-                               exact=int(padded == [depth, width]), depth=padded[0], width=padded[1], keys=tile[0], warps=tile[1],
-                               parts=tile[2] // 16)
+                               exact=int(padded == [depth, width]), depth=padded[0], width=padded[1], keys=tile[0],
+                               warps=tile[1], parts=tile[2] // 16)
 
 
 def _launch(name: str, q: CudaArray, v: CudaArray, mask: CudaArray | None, rows: int, fixed: bytes, arrays: Any,
@@ -357,8 +362,9 @@ def _plan(text: str, name: str, device: int, blocks: int, threads: int, kinds: s
 
 def _sizes(q: CudaArray, k: CudaArray, v: CudaArray, o: CudaArray, mask: CudaArray | None, causal: bool, scale: float,
            made: Any = (0,) * 9) -> bytes:
-    return struct.pack("6i25qd", *q.shape[1:3], k.shape[2], q.shape[3], v.shape[3], causal, *steps_of(q), *steps_of(k), *steps_of(v),
-                       *steps_of(o), *([0] * 4 if mask is None else [s // mask.itemsize for s in mask.strides]), *made, scale)
+    return struct.pack("6i25qd", *q.shape[1:3], k.shape[2], q.shape[3], v.shape[3], causal, *steps_of(q), *steps_of(k),
+                       *steps_of(v), *steps_of(o),
+                       *([0] * 4 if mask is None else [s // mask.itemsize for s in mask.strides]), *made, scale)
 
 
 def forward(q: CudaArray, k: CudaArray, v: CudaArray, mask: CudaArray | None, causal: bool, scale: float, out: CudaArray,

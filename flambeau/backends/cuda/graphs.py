@@ -63,6 +63,7 @@ class Capture:
             raise RuntimeError("CUDA graphs cannot be captured inside of one another")
         self.pool, self.device, self.launched_on = pool, current.device, current.stream
         self.stream = _side_stream(machine(), self.device, self.launched_on)
+        self.known: dict[Any, Any] = {}                # what kernels keep on the device for the same work again
         self.held: list[Any] = []                      # memory that the graph reads, and that nobody else may keep
         self.log: list[tuple[int, int]] | None = None  # (address, bytes) of what was asked for, if somebody wants to know
 
@@ -118,7 +119,7 @@ class Again(Capture):
 
     def __init__(self, graph: Graph, taken: list[tuple[int, int]]):
         super().__init__(graph.pool)
-        self._taken = iter(taken)
+        self.known, self._taken = graph.known, iter(taken)
 
     def block(self, nbytes: int) -> Block:
         address, size = next(self._taken)
@@ -170,6 +171,7 @@ class Graph:
     def __init__(self, graph: int, capture: Capture):
         self._graph, self._made = graph, 0
         self.pool, self.held, self.device, self._last = capture.pool, capture.held, capture.device, capture.last
+        self.known = capture.known
         self.size = machine().graph_size(graph)
         self._machine = machine()
 

@@ -22,6 +22,8 @@ _KINDS = 16
 def _failed(code: int | None) -> None:
     if code is None:
         raise TypeError("a kernel got the wrong number of arguments")
+    if code >= 20000:
+        raise RuntimeError(f"CUDA error: cuDNN answered {code - 20000} to a convolution")
     if code >= 10000:
         raise RuntimeError(f"CUDA error: cuBLASLt answered {code - 10000} to a matrix product")
     machine().check(code, "a kernel's launch")

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
 from ..cpu.table import KERNELS as _HOST_KERNELS
 from ..facts import SHAPES, VIEWS
-from .arrays import CudaArray, device_index, windows
+from .arrays import CudaArray, windows
 from .backend import copied, fill
-from .driver import machine
-from .launch import unrepeatable
 from .rules import blank
-from .streams import current
 from .table import kernel
 
 _ALL = slice(None)
-_LARGE = 1 << 20  # bytes from which rows are copied by the driver
 
 
 def _window(x: CudaArray, dim: int, *part: int) -> CudaArray:
@@ -49,22 +44,9 @@ def cat(arrays: list[CudaArray], dim: int, dtype: np.dtype, layout: str) -> Cuda
     out, at = blank("cat", arrays, dim, dtype, layout), 0
     for x in arrays:
         if x.shape != (0,):
-            if not _rows_put(x, out, dim, at):
-                copied(x, _window(out, dim, at, at + x.shape[dim]))
+            copied(x, _window(out, dim, at, at + x.shape[dim]))
             at += x.shape[dim]
     return out
-
-
-def _rows_put(x: CudaArray, out: CudaArray, dim: int, at: int) -> bool:
-    """Puts x into a part of `out` along a dimension, by a copy of rows where it is large; says whether it did."""
-    if x.nbytes < _LARGE or x.dtype != out.dtype or not x.flags.c_contiguous or not out.flags.c_contiguous:
-        return False
-    unrepeatable()
-    inner = math.prod(out.shape[dim + 1:]) * out.itemsize
-    width, step = x.shape[dim] * inner, out.shape[dim] * inner
-    machine().activate(device_index(out))
-    machine().copy_rows(out.ctypes.data + at * inner, step, x.ctypes.data, width, width, x.nbytes // width, current.stream)
-    return True
 
 
 @kernel("stack", repeatable=True)

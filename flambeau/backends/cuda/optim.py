@@ -165,9 +165,16 @@ def _pieces(sizes: bytes) -> np.ndarray:
 
 def _table(rows: np.ndarray) -> tuple[CudaArray, int]:
     """The table of tensors on the device, and how many pieces they have. Gradients lie elsewhere at every step, so it is made
-    anew; nobody waits for it to get there."""
+    anew; nobody waits for it to get there. In a graph they lie where they lay, and it keeps the table."""
+    capture = current.capture
+    key = None if capture is None else rows.tobytes()
+    if capture is not None and key in capture.known:
+        return capture.known[key]
     pieces = _pieces(rows[::_COLUMNS].tobytes())
-    return upload(pinned.copied(np.concatenate([rows, pieces])), wait=False), len(pieces)
+    made = upload(pinned.copied(np.concatenate([rows, pieces])), wait=False), len(pieces)
+    if capture is not None:
+        capture.known[key] = made
+    return made
 
 
 @functools.cache
@@ -188,8 +195,6 @@ def _collected(*columns: _Arrays) -> tuple[int, CudaArray, int, int] | None:
     if machine().count > 1 and any([device_index(a) != device for column in columns for a in column]):
         return None
     table, pieces = _table(rows)
-    if current.capture is not None:
-        current.capture.held.append(table)  # for as long as the graph
     return device, table, count, pieces
 
 

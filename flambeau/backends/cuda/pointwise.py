@@ -1,8 +1,8 @@
 """Pointwise work: kernels from the expressions of rows (cpu/pointwise/loops.py), for any strides and broadcasting.
 
 Of each expression and its types there are three kernels, built when first needed: `flat`, where all arrays lie alike without
-holes and elements are loaded in runs of 16 bytes, `lines`, where at least their lines can be, and `walk` for all else. Which one
-runs, on how many threads and with which steps is settled once per combination of shapes and strides.
+holes and elements are loaded in runs of 16 bytes, `lines`, where at least their lines can be, and `walk` for all else. Which
+one runs, on how many threads and with which steps is settled once per combination of shapes and strides.
 """
 
 from __future__ import annotations
@@ -275,7 +275,9 @@ def _made_work(name: str, expression: Any, args: tuple[Any, ...]) -> _Work | Non
     if len(dtypes) > 1 and dtypes <= {_F32, _BF16, _F16}:
         dtypes = {_F32}
     others = {a.dtype for a in args if isinstance(a, ndarray) and type(a) is not CudaArray} - dtypes
-    if len(dtypes) != 1 or (others and (others != {_F32} or not dtypes <= {_BF16, _F16})) or len(used - set(letters[:len(args)])) or any([
+    if others and (others != {_F32} or not dtypes <= {_BF16, _F16}):  # a number for half types comes in single precision
+        return None
+    if len(dtypes) != 1 or len(used - set(letters[:len(args)])) or any([
             args[i].__class__ not in (int, float, bool) and not isinstance(args[i], ndarray) for i in numbers]):
         return None
     dtype = dtypes.pop()

@@ -8,11 +8,11 @@ import numpy as np
 
 from ..dtypes import native
 from ..flags import cuda as _flags
-from . import uneven
 from .arrays import CudaArray, device_index, windows
 from .backend import call, copied
 from .cublas import Geometry, Matrices
 from .driver import machine
+from .fitted import fit, grown
 from .streams import current
 from .table import kernel
 
@@ -41,11 +41,13 @@ def _matrices(x: CudaArray) -> tuple[CudaArray, Matrices] | None:
 
 def multiply(a: CudaArray, b: CudaArray, out: CudaArray | None = None, alpha: Any = 1, beta: Any = 0,
              bias: CudaArray | None = None) -> CudaArray:
-    """alpha * a @ b + beta * out + bias, of two or three dimensions. out's rows are dense, and follow each other."""
+    """alpha * a @ b + beta * out + bias, of two or three dimensions. out is dense row by row."""
     dtype = a.dtype
     if dtype not in _TAKEN:
         raise NotImplementedError(f'"addmm_cuda" not implemented for \'{dtype}\'')
     shape = (*a.shape[:-1], b.shape[-1])
+    if bias is not None and dtype.kind == "c":  # the library adds none to complex products
+        out, beta, bias = copied(bias, windows.empty(shape, dtype)), 1, None
     if out is None:
         out = windows.empty(shape, dtype)
     if not out.size or not a.shape[-1]:
@@ -56,10 +58,37 @@ def multiply(a: CudaArray, b: CudaArray, out: CudaArray | None = None, alpha: An
         if out.size and bias is not None:
             out[...] = call("add", (out, bias))
         return out
-    if uneven.concerns(a, b, out, beta):
-        return uneven.product(multiply, a, b, out, alpha, bias)
     first = _matrices(a) or _matrices(a := _dense(a))
     second = _matrices(b) or _matrices(b := _dense(b))
+    if a.ndim == 2 and not beta and dtype.itemsize == 2 and a.shape[0] * b.size >= _WORTH and _is_odd(first[1], second[1]):
+        return _even(a, b, out, first[1].transposed, second[1].transposed, alpha, bias)
+    _product(a, b, out, alpha, beta, bias)
+    return out
+
+
+_RUN = 8            # elements of 16 bytes: sizes that are multiples of it are what the matrix units take at full speed
+_WORTH = 1 << 32    # multiplications that are worth copies of the operands
+
+
+def _is_odd(first: Matrices, second: Matrices) -> bool:
+    """Whether rows of an operand, or of the result, do not start at multiples of 16 bytes."""
+    return bool(first.lead % _RUN or second.lead % _RUN or second.columns % _RUN)
+
+
+def _even(a: CudaArray, b: CudaArray, out: CudaArray, turned: bool, turned_too: bool, alpha: Any,
+          bias: CudaArray | None) -> CudaArray:
+    """The product of operands with zeros up to even sizes, cut to what is wanted. turned: whether columns lie densely."""
+    rows, depth, columns = [-(-n // _RUN) * _RUN for n in (a.shape[0], *b.shape)]
+    a, b = grown(a, rows if turned else len(a), depth, turned), grown(b, depth, columns, turned_too)
+    target = out if out.shape == (len(a), columns) else windows.empty((len(a), columns), out.dtype)
+    if bias is not None and bias.size < columns:
+        bias = grown(bias[None], 1, columns, False)[0]
+    _product(a, b, target, alpha, 0, bias)
+    return out if target is out else fit(target, out)
+
+
+def _product(a: CudaArray, b: CudaArray, out: CudaArray, alpha: Any, beta: Any, bias: CudaArray | None) -> None:
+    first, second, dtype = _matrices(a), _matrices(b), a.dtype
     lead = out.strides[-2] // out.itemsize if out.ndim == 2 and out.shape[0] > 1 else out.shape[-1]
     result = Matrices(out.shape[-2], out.shape[-1], lead, False, *((out.shape[0], out.shape[-1] * out.shape[-2]) if (
         out.ndim == 3) else ()))
@@ -67,7 +96,6 @@ def multiply(a: CudaArray, b: CudaArray, out: CudaArray | None = None, alpha: An
                         complex(beta) if dtype.kind == "c" else float(beta), bias is not None)
     product = machine().product(geometry, device_index(out), current.stream, bool(_flags.matmul.allow_tf32))
     product.run(a, b, out, *(() if bias is None else (bias,)))
-    return out
 
 
 @kernel("mm", "bmm", "matmul_2d", repeatable=True)

@@ -69,13 +69,23 @@ def _attached() -> Any:
     """The library, told of all that it uses of Python's; in the order of struct arrays."""
     objects = (CudaArray, memory.Block, memory.Pages, float, int, bool, str, tuple, list, type(type(_BYTE)),
                _BYTE, "used", "home", storage, memory.freed, _slow, _slow_into, _compute, _into,
-               True, flags.cuda.matmul.__dict__, "allow_tf32")
+               True)
     functions = [*_numpy(94, 282), *toolchain.interpreter("PyObject_Vectorcall")]
     _kept.append(objects)
     native = library()
     native.fl_cuda_devices(machine().count)
     native.fl_cuda_arrays((_P * (len(functions) + len(objects)))(*functions, *[id(o) for o in objects]), _P(id(ndarray)))
     return native
+
+
+_settings: dict[tuple[Any, ...], int] = {}
+
+
+def _settle() -> None:
+    """Tells native code which of the switches' states this is: calls depend on them."""
+    c = flags.cudnn
+    state = flags.cuda.matmul.allow_tf32, c.enabled, c.benchmark, c.deterministic, c.allow_tf32, c._required
+    _native.fl_cuda_settings(ctypes.c_long(_settings.setdefault(state, len(_settings))))
 
 
 def _method(kind: type, native: Any, name: str) -> Any:
@@ -85,6 +95,8 @@ def _method(kind: type, native: Any, name: str) -> Any:
 
 
 _native = _attached()
+_settle()
+flags.watchers.append(_settle)
 EMPTY = calls.builtin(_native, "fl_cuda_empty")  # (shape, bytes of an element, dtype)
 CALL = calls.builtin(_native, "fl_cuda_call")    # (name, arguments...)
 INTO = calls.builtin(_native, "fl_cuda_into")    # (result, name, arguments...) -> whether it was written

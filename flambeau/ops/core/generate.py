@@ -42,10 +42,10 @@ from ...tensors.tensor import Size, Tensor
 PLAIN = frozenset((int, float, bool, str, tuple, type(None)))  # classes of arguments that are no tensors
 _NAMES: dict[str, Any] = dict(
     __name__=__name__, ARRAY_TYPES=registry.ARRAY_TYPES, Edge=Edge, FLOAT32=FLOAT32, FLOAT64=_native("float64"),
-    CASTING=_state.CASTING, CASTS=_state.CASTS, FOLLOWED=_state.FOLLOWED, INFERENCE_SAVED=INFERENCE_SAVED, LARGE=LARGE, MULTI_OUTPUT=MULTI_OUTPUT, NO_GRAD=_state.NO_GRAD,
+    CASTING=_state.CASTING, CASTS=_state.CASTS, EAGER=registry.EAGER, INTO=registry.INTO,
+    FOLLOWED=_state.FOLLOWED, INFERENCE_SAVED=INFERENCE_SAVED, LARGE=LARGE, MULTI_OUTPUT=MULTI_OUTPUT, NO_GRAD=_state.NO_GRAD,
     NO_GRAD_VIEW=NO_GRAD_VIEW, PLAIN=PLAIN, Parameter=Parameter, SavedOutput=SavedOutput, Tensor=Tensor,
     WATCHED=_state.NO_GRAD | _state.FORWARD_AD, FOLLOWABLE=registry.FOLLOWABLE, WINDOWS=registry.WINDOWS,
-    EAGER=registry.EAGER, INTO=registry.INTO,
     asarray=registry.cpu.asarray, bump=bump,
     edge_of=edge_of, freed_error=freed_error, large=large, ndarray=registry.CPU_ARRAY, new=object.__new__,
     next_sequence=next_sequence, start_counter=start_counter, state=_state.state, uneven=uneven)
@@ -287,14 +287,15 @@ def of_one(row: Any, *, chars: str, ufunc: bool, fallback: Callable[..., Tensor]
                 "else:", f"    made = large(kernel, {values})"]
     else:
         run += ["else:", f"    made = kernel({values})"]
+    types = [f"type({a})" for a in arrays]
     are_tensors = " and ".join([f"({n}.__class__ is Tensor or {n}.__class__ is Parameter)" for n in names[:tensors]])
     alike = "".join([f" and {a}.dtype is x.dtype" for a in arrays[1:]])
     body = ["mode = state.mode",
             f"if {ORDINARY} and {are_tensors}{' and out is None' * ufunc}:",
             *[f"    {a} = {n}._array" for a, n in zip(arrays, names)],
-            f"    if (x.dtype.char in chars{alike} and ({' is '.join([f'type({a})' for a in ['x', *arrays[1:]]])} is ndarray or "
-            f"(mode > 1 and {' and '.join([f'type({a}) in FOLLOWABLE' for a in arrays])}))) or ("
-            f"mode < 2 and {' is '.join([f'type({a})' for a in arrays])} in EAGER and x.dtype.char in device_chars{alike}):",
+            f"    if (x.dtype.char in chars{alike} and ({' is '.join(types)} is ndarray or "
+            f"(mode > 1 and {' and '.join([f'{t} in FOLLOWABLE' for t in types])}))) or ("
+            f"mode < 2 and {' is '.join(types)} in EAGER and x.dtype.char in device_chars{alike}):",
             "        if mode > 1:",
             "            mode &= NO_GRAD",
             f"            made = state.follower.call(kernel_name, ({values}{',' * (values == 'x')}))",
@@ -368,7 +369,7 @@ def in_place(row: Any, *, chars: str | None, recorded: Callable[..., Tensor]) ->
     two = len(row.args) == 2
     names, arrays = (["self", "other"], "x, y") if two else (["self"], "x,")
     if two:
-        known = "" if chars is None else f" and native.char in {chars!r}"
+        known, never = "" if chars is None else f" and native.char in {chars!r}", "" if row.kind == "same" else " and False"
         operand = ["y, kind = None, other.__class__",
                  "if kind is Tensor or kind is Parameter:",
                  f"    if native is other._array.dtype{known} and (mode & NO_GRAD or {untracked('other')}):",
@@ -381,8 +382,10 @@ def in_place(row: Any, *, chars: str | None, recorded: Callable[..., Tensor]) ->
                  "            y = None",
                  "elif (kind is float or kind is int) and native.char in 'fd':",
                  "    y = constant(other, native) if mode < 2 else number(other, native)",
-                 f"elif mode > 1 and kind is int and native.char == 'l'{' and False' * (row.kind != 'same')}:",
+                 f"elif mode > 1 and kind is int and native.char == 'l'{never}:",
                  "    y = number(other, native)",
+                 f"elif kind is int and native.char == 'l' and type(x) is not ndarray and abs(other) < 1 << 62{never}:",
+                 "    y = constant(other, native)",
                  "if y is not None:"]
         run = ["else:", "    try:", "        kernel(x, y, out=x) if x.size < LARGE else large(kernel, x, y, out=x)",
                "    except ValueError:", "        raise inplace_broadcast(x.shape, y.shape) from None"]

@@ -13,6 +13,7 @@ from ...autograd.node import start_counter
 from ...autograd.state import DISPATCH, FOLLOW, state
 from ...backends import registry
 from ...backends.cpu.layers import optim as _kernels  # noqa: F401  (enters the kernels into the table)
+from ...backends.cpu.memory import dense_order
 from ...backends.cpu.table import KERNELS
 from ...tensors.tensor import Tensor, wrap
 
@@ -26,6 +27,8 @@ def _call(kernel: str, lists: tuple[list[Any], ...], numbers: tuple[Any, ...]) -
         return False
     if type(first) is ndarray and not state.mode & FOLLOW:
         return KERNELS[kernel](*lists, *numbers)
+    if type(first) in registry.EAGER:
+        lists = _as_in_memory(lists)
     dtype = first.dtype
     arrays = []
     for k, some in enumerate(lists):
@@ -38,6 +41,24 @@ def _call(kernel: str, lists: tuple[list[Any], ...], numbers: tuple[Any, ...]) -
             backend.NAME == "cuda" and kernel not in backend.KERNELS):
         return False
     return backend.call(kernel, (*lists, *numbers))
+
+
+def _as_in_memory(lists: tuple[list[Any], ...]) -> tuple[list[Any], ...]:
+    """Arrays of one geometry without holes, such as channels-last ones, with their dimensions in memory's order: then they are
+    contiguous. Others stay as they are."""
+    made = [list(some) for some in lists]
+    for i, first in enumerate(lists[0]):
+        if first.flags.c_contiguous:
+            continue
+        order = dense_order(first)
+        if order is None:
+            return lists
+        for some in made:
+            if len(some) > i and some[i].ndim:
+                if some[i].shape != first.shape or some[i].strides != first.strides:
+                    return lists
+                some[i] = some[i].transpose(order)
+    return tuple(made)
 
 
 def _written(*groups: list[Tensor]) -> None:

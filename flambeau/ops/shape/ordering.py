@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...tensors.parameter import Parameter
+from ...backends.registry import CPU_ARRAY
 from ...tensors.shapes import shape_of, wrap_dim
 from ...tensors.tensor import Tensor
 from ..core.row import public
@@ -80,8 +80,8 @@ def _warn_dims(name: str, self: Tensor, instead: str) -> None:
 
 def _T(self: Tensor) -> Tensor:
     """All dimensions in reverse order."""
-    if self._array.ndim == 2 and (self.__class__ is Tensor or self.__class__ is Parameter):
-        return Tensor.permute(self, 1, 0)
+    if self._array.ndim == 2 and type(self._array) is not CPU_ARRAY and self.__class__ is Tensor:
+        return Tensor.permute(self, 1, 0)  # the quicker way on another device
     _warn_dims("T", self, "mT")
     return _permute(self, tuple(range(self._array.ndim))[::-1])
 

@@ -148,8 +148,7 @@ def make_graphed_callables(callables: Any, sample_args: Any, num_warmup_iters: i
                            pool: tuple[int, int] | None = None) -> Any:
     """Functions or modules whose forward and backward passes run as CUDA graphs: `flambeau.compile` of each, called with its
     sample arguments until its graph is there. (A gradient may be unused in any case; each has memory of its own.)"""
-    from ..compiler import compile as compiled
-    from ..nn.module import Module
+    from .. import compile as compiled
     if pool is not None:
         raise NotImplementedError("make_graphed_callables(pool=...): each callable's graphs have memory of their own")
     single = not isinstance(callables, tuple)
@@ -157,7 +156,7 @@ def make_graphed_callables(callables: Any, sample_args: Any, num_warmup_iters: i
         callables, sample_args = (callables,), (sample_args,)
     made = []
     for function, args in zip(callables, sample_args, strict=True):
-        if isinstance(function, Module):
+        if hasattr(function, "_forward_hooks"):  # a module
             if function._backward_hooks or function._forward_hooks or function._forward_pre_hooks:
                 raise RuntimeError("Modules must not have hooks registered at the time they are passed. However, registering "
                                    "hooks on modules after passing them through make_graphed_callables is allowed.")

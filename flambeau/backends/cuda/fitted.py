@@ -1,0 +1,59 @@
+"""Matrices with more rows and columns, zeros in them, or fewer: so that products find sizes that run at full speed."""
+
+from __future__ import annotations
+
+import functools
+import struct
+
+from .arrays import CudaArray, device_index, windows
+from .driver import machine
+from .launch import Plan, kernel
+
+_THREADS = 256
+_TEXT = """
+#include "elements.cuh"
+typedef unsigned short A;
+struct Fit { long rows, columns, from_rows, from_columns, from_step, step; };
+extern "C" __global__ void fitted(const Fit f, A *o, const A *x) {
+    for (long row = blockIdx.x; row < f.rows; row += gridDim.x) {
+        const A *from = x + row * f.from_step;
+        A *to_ = o + row * f.step;
+        const int columns = (int)f.columns, there = row < f.from_rows ? (int)f.from_columns : 0;
+        for (int first = threadIdx.x; first < columns; first += 8 * blockDim.x) {
+            A held[8];
+            #pragma unroll
+            for (int i = 0; i < 8; i++) {
+                const int c = first + i * blockDim.x;
+                held[i] = c < there ? from[c] : 0;
+            }
+            #pragma unroll
+            for (int i = 0; i < 8; i++) {
+                const int c = first + i * blockDim.x;
+                if (c < columns) to_[c] = held[i];
+            }
+        }
+    }
+}
+"""
+
+
+@functools.lru_cache(256)
+def _plan(fixed: bytes, rows: int, device: int) -> Plan:
+    blocks = min(rows, 32 * machine().attribute("multiprocessors", device))
+    return Plan(kernel(_TEXT, "fitted", device), device, blocks, _THREADS, "pp", fixed)
+
+
+def fit(x: CudaArray, target: CudaArray) -> CudaArray:
+    """Rows and columns of x in a target, zeros where x has none; elements of 2 bytes, rows of both are dense."""
+    fixed = struct.pack("6q", *target.shape, *x.shape, x.strides[0] // 2, target.strides[0] // 2)
+    _plan(fixed, target.shape[0], device_index(x)).run(target, x)
+    return target
+
+
+def grown(x: CudaArray, rows: int, columns: int, transposed: bool) -> CudaArray:
+    """A matrix with zeros up to so many rows and columns, dense in the same direction; x itself where it has as many."""
+    if x.shape == (rows, columns):
+        return x
+    if transposed:
+        return fit(x.T, windows.empty((columns, rows), x.dtype)).T
+    return fit(x, windows.empty((rows, columns), x.dtype))
