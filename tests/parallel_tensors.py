@@ -127,4 +127,28 @@ def plain_and_distributed_do_not_mix(rank, world):
     assert float(spread.sum()) == 4.0 and bool((spread > 0).all()) and len(spread) == 4
 
 
-CHECKS = [operations_on_pieces, moves, lookups, random_numbers_do_not_depend_on_placements, plain_and_distributed_do_not_mix]
+def optimizers(rank, world):
+    """Every rule updates pieces as it updates whole parameters, those that look at whole matrices too."""
+    rules = [(name, {}) for name in ("SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "Rprop",
+                                     "ASGD", "Adafactor", "Muon")]
+    rules += [("SGD", {"momentum": 0.9, "nesterov": True}), ("Adam", {"foreach": False, "amsgrad": True})]
+    mesh = init_device_mesh("cpu", (world,))
+    start = torch.randn(6, 5, generator=torch.Generator().manual_seed(2))
+    for name, options in rules:
+        found = []
+        for placement in (None, Shard(0), Replicate()):
+            p = start if placement is None else distribute_tensor(start, mesh, [placement])
+            p = nn.Parameter(p.clone())
+            rule = getattr(torch.optim, name)([p], lr=0.1, **options)
+            for _ in range(3):
+                rule.zero_grad()
+                (p * p * 0.5 + p.sin()).sum().backward()
+                rule.step()
+            found.append(p.full_tensor() if placement is not None else p)
+        for other in found[1:]:
+            error = (other - found[0]).abs().max().item()
+            assert error < 1e-6, f"{name}: {error}"
+
+
+optimizers.worlds = (2,)
+CHECKS = [optimizers, operations_on_pieces, moves, lookups, random_numbers_do_not_depend_on_placements, plain_and_distributed_do_not_mix]

@@ -54,6 +54,13 @@ def pointwise(func: Any, args: Any, kwargs: Any) -> Any:
     return execute(func, args, kwargs, [aligned(t, out, shape) for t in given], out, lambda made: shape)
 
 
+# Elements by themselves, though no single kernel of that kind computes them.
+for _names in (("masked_fill", "clamp_min", "clamp_max", "round"), ("hardtanh", "selu", "relu6", "logsigmoid"),
+               ("softsign", "tanhshrink", "float_power", "positive"), ("bool", "int", "long", "rdiv")):
+    for _name in _names:
+        RULES[_name] = pointwise
+
+
 def _kept(func: Any, args: Any, kwargs: Any) -> Any:
     """What is true of pieces: copies, casts, new tensors of the same shape."""
     x = args[0]
