@@ -1,4 +1,4 @@
-"""Steps of DistributedDataParallel on two processes, beside PyTorch's on gloo, and how much of the exchange the backward pass hides.
+"""Steps of DistributedDataParallel on two processes, beside PyTorch's on gloo; how much of the exchange the backward pass hides.
 
     python benchmarks/ddp.py            # starts its two processes itself
     python benchmarks/ddp.py --rounds 40 --nproc 2
@@ -85,8 +85,9 @@ def _buckets(sizes: list[int]) -> list[int]:
 
 
 def measure(rounds: int) -> None:
-    import flambeau
     import torch
+
+    import flambeau
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     for mod in (flambeau, torch):
         mod.set_num_threads(1)
@@ -126,8 +127,8 @@ def main() -> None:
         measure(options.rounds)
         return
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([sys.executable, "-m", "flambeau.distributed.run", "--standalone", "--nproc-per-node", str(options.nproc),
-                        __file__, "--rounds", str(options.rounds)],
+        subprocess.run([sys.executable, "-m", "flambeau.distributed.run", "--standalone", "--nproc-per-node",
+                        str(options.nproc), __file__, "--rounds", str(options.rounds)],
                        env={**os.environ, "OMP_NUM_THREADS": "1", "MEETING": os.path.join(folder, "meeting")}, check=True)
 
 

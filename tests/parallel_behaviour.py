@@ -223,6 +223,23 @@ def gradients_are_clipped_alike(rank, world):
         assert (p.grad - q.grad.full_tensor()).abs().max().item() < 1e-12
 
 
+def an_infinite_piece_stops_all(rank, world):
+    """GradScaler: one process's gradient is infinite, and nobody steps."""
+    model = fully_shard(nn.Linear(6, 4))
+    rule, scaler = torch.optim.SGD(model.parameters(), lr=0.1), torch.amp.GradScaler("cpu", init_scale=4.0)
+    before = model.state_dict()["weight"].full_tensor().clone()
+    for wrong in (True, False):
+        rule.zero_grad()
+        scaler.scale(model(torch.ones(2, 6)).sum()).backward()
+        if wrong and rank == world - 1:
+            model.weight.grad.to_local()[0, 0] = float("inf")
+        scaler.step(rule)
+        scaler.update()
+        after = model.state_dict()["weight"].full_tensor()
+        assert torch.equal(before, after) == wrong
+    assert scaler.get_scale() == 2.0
+
+
 def precision_and_meta_tensors(rank, world):
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32, output_dtype=torch.float32)
     model = fully_shard(network(torch.float32), mp_policy=policy)
@@ -336,5 +353,5 @@ def optimizer_state_is_collected(rank, world):
 
 warnings.simplefilter("error", RuntimeWarning)
 CHECKS = [steps_without_exchange, uneven_inputs, communication_hooks, unused_parameters, checkpointing_and_saved_tensor_hooks,
-          batch_norm_over_all_processes, different_models_are_refused, gradients_are_clipped_alike, precision_and_meta_tensors,
-          checkpoints, shares_of_a_dataset, optimizer_state_is_collected]
+          batch_norm_over_all_processes, different_models_are_refused, gradients_are_clipped_alike, an_infinite_piece_stops_all,
+          precision_and_meta_tensors, checkpoints, shares_of_a_dataset, optimizer_state_is_collected]

@@ -129,8 +129,8 @@ def plain_and_distributed_do_not_mix(rank, world):
 
 def optimizers(rank, world):
     """Every rule updates pieces as it updates whole parameters, those that look at whole matrices too."""
-    rules = [(name, {}) for name in ("SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "Rprop",
-                                     "ASGD", "Adafactor", "Muon")]
+    rules = [(name, {}) for name in ("SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam",
+                                     "Rprop", "ASGD", "Adafactor", "Muon")]
     rules += [("SGD", {"momentum": 0.9, "nesterov": True}), ("Adam", {"foreach": False, "amsgrad": True})]
     mesh = init_device_mesh("cpu", (world,))
     start = torch.randn(6, 5, generator=torch.Generator().manual_seed(2))
@@ -151,4 +151,5 @@ def optimizers(rank, world):
 
 
 optimizers.worlds = (2,)
-CHECKS = [optimizers, operations_on_pieces, moves, lookups, random_numbers_do_not_depend_on_placements, plain_and_distributed_do_not_mix]
+CHECKS = [optimizers, operations_on_pieces, moves, lookups, random_numbers_do_not_depend_on_placements,
+          plain_and_distributed_do_not_mix]
