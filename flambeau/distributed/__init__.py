@@ -1,7 +1,8 @@
 """`torch.distributed`: several processes that compute together, on one machine or many.
 
 groups.py says who they are, initialize.py and rendezvous.py how they find one another, collectives.py, messages.py and
-objects.py what they do together; engine.py and mpi/ (or nccl.py) carry it, work.py waits for it, monitor.py notices who is gone.
+objects.py what they do together; engine.py and mpi/ (or nccl.py) carry it, work.py waits for it, monitor.py notices who is
+gone.
 MPI and NCCL are loaded when a group of several processes is made. One process alone needs neither.
 """
 
