@@ -360,3 +360,49 @@ def functional(m: Any, name: str) -> Any:
 
     out = eval(NEW_TENSORS[name], {"c": c, "x": x, "g": d.group.WORLD, "m": m, "through": through})
     return plain([o if isinstance(o, list) else c.wait_tensor(o) for o in out] if isinstance(out, list) else c.wait_tensor(out))
+
+
+def over_nccl(m: Any, program: Any, *args: Any) -> Any:
+    """A program with NcclEngine in the place of MPI's, on tensors of the CPU and NCCL's stand-in."""
+    import nccl_stub
+    from flambeau.distributed import groups, nccl
+    nccl.library, nccl.NcclEngine.device = lambda: nccl_stub, "cpu"
+    nccl.NcclEngine._stream = lambda self: 0
+    world = groups.GroupMember.WORLD
+    groups.GroupMember.WORLD = m.distributed.new_group(backend="cpu:nccl")
+    try:
+        return program(m, *args)
+    finally:
+        groups.GroupMember.WORLD = world
+
+
+def monitored(m: Any) -> Any:
+    import datetime
+    import time
+    d = m.distributed
+    d.monitored_barrier(timeout=datetime.timedelta(seconds=30))
+    said = []
+    for all_ranks in (False, True):
+        if d.get_rank() != d.get_world_size() - 1:  # the last one does not come
+            try:
+                d.monitored_barrier(timeout=datetime.timedelta(seconds=0.3), wait_all_ranks=all_ranks)
+                said.append("nothing")
+            except RuntimeError as error:
+                said.append(str(error))
+        else:
+            d.group.WORLD.told += 1  # its count of barriers stays in step
+    time.sleep(0.1)
+    d.barrier()
+    return said
+
+
+def outside(m: Any) -> Any:
+    """Calls for a group that this process is not in: nothing is done, and a warning says so."""
+    import warnings
+    d = m.distributed
+    group = d.new_group([0])
+    x = m.ones(2)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        done = [d.all_reduce(x, group=group), d.broadcast(x, 0, group=group), d.barrier(group)]
+    return [done, x.tolist(), sum("does not belong to the given group" in str(w.message) for w in caught)]

@@ -105,6 +105,36 @@ def test_split_group(worlds):
         assert ranks == (expected if rank % 2 else expected[::-1])  # in the order given
 
 
+def test_a_barrier_that_names_who_is_missing(worlds):
+    ours, last = worlds[0], worlds[0].size - 1
+    answers = ours(programs.monitored)
+    for text in answers[0]:
+        assert f"Rank {last} failed to pass monitoredBarrier in 300 ms" in text
+    for answer in answers[1:-1]:
+        assert all("successfully reached monitoredBarrier" in text for text in answer)
+    assert answers[-1] == []
+
+
+def test_a_group_that_this_process_is_not_in(worlds):
+    for rank, (done, values, warned) in enumerate(worlds[0](programs.outside)):
+        assert done == [None] * 3 and values == [1, 1] and warned == (0 if rank == 0 else 3)
+
+
+# NCCL's engine, with a stand-in for NCCL ---------------------------------------------------------------------------------
+@pytest.mark.parametrize("args", [("float32", "SUM", False, True), ("float64", "MAX", True, False), ("int64", "PRODUCT", True, True),
+                                  ("complex64", "SUM", False, False), ("float32", "AVG", False, False),
+                                  ("bool", "SUM", False, True)], ids=str)
+def test_reductions_over_nccl(worlds, args):
+    assert worlds[0](programs.over_nccl, programs.reductions, *args) == worlds[0](programs.reductions, *args)
+
+
+@pytest.mark.parametrize("program,args", [(programs.movements, ("float32", True, False)), (programs.movements, ("int32", False, True)),
+                                          (programs.uneven, ()), (programs.objects, ()), (programs.premul, ()),
+                                          (programs.reduce_scatter_tensor, ("float32",)), (programs.coalesced, ())], ids=str)
+def test_programs_over_nccl(worlds, program, args):
+    assert worlds[0](programs.over_nccl, program, *args) == worlds[0](program, *args)
+
+
 # Wrong calls ------------------------------------------------------------------------------------------------------------
 LIKE_TORCH = """
 d.all_reduce([1])
