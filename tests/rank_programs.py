@@ -365,6 +365,7 @@ def functional(m: Any, name: str) -> Any:
 def over_nccl(m: Any, program: Any, *args: Any) -> Any:
     """A program with NcclEngine in the place of MPI's, on tensors of the CPU and NCCL's stand-in."""
     import nccl_stub
+
     from flambeau.distributed import groups, nccl
     nccl.library, nccl.NcclEngine.device = lambda: nccl_stub, "cpu"
     nccl.NcclEngine._stream = lambda self: 0
@@ -406,3 +407,23 @@ def outside(m: Any) -> Any:
         warnings.simplefilter("always")
         done = [d.all_reduce(x, group=group), d.broadcast(x, 0, group=group), d.barrier(group)]
     return [done, x.tolist(), sum("does not belong to the given group" in str(w.message) for w in caught)]
+
+
+def pieces(m: Any) -> Any:
+    """all_reduce of what is too large for one piece, waited for at once and later."""
+    from flambeau.distributed.mpi import engine
+    d, before = m.distributed, engine._PIECE
+    engine._PIECE, n, size = 1024, 5000, d.get_world_size()
+    try:
+        xs = [m.arange(float(n)) + i for i in range(4)]
+        d.all_reduce(xs[0])
+        ops = (d.ReduceOp.SUM, d.ReduceOp.AVG, d.ReduceOp.SUM)
+        works = [d.all_reduce(x, op=op, async_op=True) for x, op in zip(xs[1:], ops)]
+        works[2].wait()
+        while not works[0].is_completed():
+            pass
+        works[0].wait()
+        works[1].get_future().wait()
+    finally:
+        engine._PIECE = before
+    return [bool((x == (m.arange(float(n)) + i) * (1 if i == 2 else size)).all()) for i, x in enumerate(xs)]

@@ -57,6 +57,10 @@ def test_large_tensors_under_way_together(worlds):
     assert worlds[0](programs.large, 300_000) == [[True] * 3] * worlds[0].size
 
 
+def test_large_tensors_in_pieces(worlds):
+    assert worlds[0](programs.pieces) == [[True] * 4] * worlds[0].size
+
+
 # What gloo cannot do, or does otherwise -------------------------------------------------------------------------------
 @pytest.mark.parametrize("async_op", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64", "complex64"])
@@ -121,16 +125,17 @@ def test_a_group_that_this_process_is_not_in(worlds):
 
 
 # NCCL's engine, with a stand-in for NCCL ---------------------------------------------------------------------------------
-@pytest.mark.parametrize("args", [("float32", "SUM", False, True), ("float64", "MAX", True, False), ("int64", "PRODUCT", True, True),
-                                  ("complex64", "SUM", False, False), ("float32", "AVG", False, False),
-                                  ("bool", "SUM", False, True)], ids=str)
+@pytest.mark.parametrize("args", [("float32", "SUM", False, True), ("float64", "MAX", True, False),
+                                  ("int64", "PRODUCT", True, True), ("complex64", "SUM", False, False),
+                                  ("float32", "AVG", False, False), ("bool", "SUM", False, True)], ids=str)
 def test_reductions_over_nccl(worlds, args):
     assert worlds[0](programs.over_nccl, programs.reductions, *args) == worlds[0](programs.reductions, *args)
 
 
-@pytest.mark.parametrize("program,args", [(programs.movements, ("float32", True, False)), (programs.movements, ("int32", False, True)),
-                                          (programs.uneven, ()), (programs.objects, ()), (programs.premul, ()),
-                                          (programs.reduce_scatter_tensor, ("float32",)), (programs.coalesced, ())], ids=str)
+@pytest.mark.parametrize("program,args", [(programs.movements, ("float32", True, False)),
+                                          (programs.movements, ("int32", False, True)), (programs.uneven, ()),
+                                          (programs.objects, ()), (programs.premul, ()), (programs.reduce_scatter_tensor, ("float32",)),
+                                          (programs.coalesced, ())], ids=str)
 def test_programs_over_nccl(worlds, program, args):
     assert worlds[0](programs.over_nccl, program, *args) == worlds[0](program, *args)
 
