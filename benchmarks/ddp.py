@@ -1,4 +1,4 @@
-"""Steps of DistributedDataParallel on two processes, beside PyTorch's on gloo; how much of the exchange the backward pass hides.
+"""Steps of DistributedDataParallel on two processes, beside PyTorch on gloo, and how much of the exchange is hidden.
 
     python benchmarks/ddp.py            # starts its two processes itself
     python benchmarks/ddp.py --rounds 40 --nproc 2

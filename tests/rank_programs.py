@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from typing import Any
 
 
@@ -68,7 +67,7 @@ def movements(m: Any, dtype: str, async_op: bool, contiguous: bool) -> Any:
     d = m.distributed
     rank, size = d.get_rank(), d.get_world_size()
     x = _values(m, dtype, rank) if contiguous else _values(m, dtype, rank, (3, 2)).t()
-    kind, made, works = x.dtype, [], []
+    kind, works = x.dtype, []
 
     def blank(*shape: int) -> Any:
         return m.zeros(*shape, dtype=kind) if contiguous else m.zeros(*shape[::-1], dtype=kind).t()
@@ -233,8 +232,8 @@ def refused(m: Any, call: str) -> str:
     """The error of a wrong call; all ranks make the same one."""
     d = m.distributed
     try:
-        eval(call, {"m": m, "d": d, "n": d.get_world_size(), "rank": d.get_rank(), "other": (d.get_rank() + 1) % d.get_world_size(),
-                    "seconds": lambda s: datetime.timedelta(seconds=s)})
+        n, rank = d.get_world_size(), d.get_rank()
+        eval(call, {"m": m, "d": d, "n": n, "rank": rank, "other": (rank + 1) % n})
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return "nothing"
@@ -322,7 +321,7 @@ DIFFERENTIABLE = {
     "scatter": "f.scatter([x, y], 0)", "reduce_scatter": "f.reduce_scatter(m.zeros(4), [x, y])",
     "all_to_all": "sum(t * (i + 1) for i, t in enumerate(f.all_to_all([m.zeros(4), m.zeros(4)], [x, y])))",
     "all_to_all_single": "f.all_to_all_single(m.zeros(4), x)",
-    "all_to_all_single with splits": "f.all_to_all_single(m.zeros(2 + 2 * rank), x, [1 + rank] * 2, [1, 3])[:2].repeat(2)",
+    "all_to_all_single with splits": "f.all_to_all_single(m.zeros(2 + 4 * rank), x, [1 + 2 * rank] * 2, [1, 3])[:2].repeat(2)",
 }
 
 
@@ -361,3 +360,70 @@ def functional(m: Any, name: str) -> Any:
 
     out = eval(NEW_TENSORS[name], {"c": c, "x": x, "g": d.group.WORLD, "m": m, "through": through})
     return plain([o if isinstance(o, list) else c.wait_tensor(o) for o in out] if isinstance(out, list) else c.wait_tensor(out))
+
+
+def over_nccl(m: Any, program: Any, *args: Any) -> Any:
+    """A program with NcclEngine in the place of MPI's, on tensors of the CPU and NCCL's stand-in."""
+    import nccl_stub
+
+    from flambeau.distributed import groups, nccl
+    nccl.library, nccl.NcclEngine.device = lambda: nccl_stub, "cpu"
+    nccl.NcclEngine._stream = lambda self: 0
+    world = groups.GroupMember.WORLD
+    groups.GroupMember.WORLD = m.distributed.new_group(backend="cpu:nccl")
+    try:
+        return program(m, *args)
+    finally:
+        groups.GroupMember.WORLD = world
+
+
+def monitored(m: Any) -> Any:
+    import datetime
+    import time
+    d = m.distributed
+    d.monitored_barrier(timeout=datetime.timedelta(seconds=30))
+    said = []
+    for all_ranks in (False, True):
+        if d.get_rank() != d.get_world_size() - 1:  # the last one does not come
+            try:
+                d.monitored_barrier(timeout=datetime.timedelta(seconds=0.3), wait_all_ranks=all_ranks)
+                said.append("nothing")
+            except RuntimeError as error:
+                said.append(str(error))
+        else:
+            d.group.WORLD.told += 1  # its count of barriers stays in step
+    time.sleep(0.1)
+    d.barrier()
+    return said
+
+
+def outside(m: Any) -> Any:
+    """Calls for a group that this process is not in: nothing is done, and a warning says so."""
+    import warnings
+    d = m.distributed
+    group = d.new_group([0])
+    x = m.ones(2)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        done = [d.all_reduce(x, group=group), d.broadcast(x, 0, group=group), d.barrier(group)]
+    return [done, x.tolist(), sum("does not belong to the given group" in str(w.message) for w in caught)]
+
+
+def pieces(m: Any) -> Any:
+    """all_reduce of what is too large for one piece, waited for at once and later."""
+    from flambeau.distributed.mpi import engine
+    d, before = m.distributed, engine._PIECE
+    engine._PIECE, n, size = 1024, 5000, d.get_world_size()
+    try:
+        xs = [m.arange(float(n)) + i for i in range(4)]
+        d.all_reduce(xs[0])
+        ops = (d.ReduceOp.SUM, d.ReduceOp.AVG, d.ReduceOp.SUM)
+        works = [d.all_reduce(x, op=op, async_op=True) for x, op in zip(xs[1:], ops)]
+        works[2].wait()
+        while not works[0].is_completed():
+            pass
+        works[0].wait()
+        works[1].get_future().wait()
+    finally:
+        engine._PIECE = before
+    return [bool((x == (m.arange(float(n)) + i) * (1 if i == 2 else size)).all()) for i, x in enumerate(xs)]

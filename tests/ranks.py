@@ -1,4 +1,4 @@
-"""Processes that hold a process group and run what they are told; in a file that does not import torch, so that they start quickly."""
+"""Processes that hold a process group and run what they are told; in a file without torch, so that they start quickly."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _serve(rank: int, size: int, name: str, path: str, pipe: Any) -> None:
 
 
 class Ranks:
-    """`size` processes of one world; `ranks(function, ...)` runs function(module, ...) in each and gives their answers by rank."""
+    """`size` processes of one world; `ranks(function, ...)` runs function(module, ...) in each; their answers by rank."""
 
     def __init__(self, size: int, path: Any, module: str = "flambeau"):
         start = multiprocessing.get_context("spawn")

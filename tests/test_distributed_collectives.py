@@ -57,6 +57,10 @@ def test_large_tensors_under_way_together(worlds):
     assert worlds[0](programs.large, 300_000) == [[True] * 3] * worlds[0].size
 
 
+def test_large_tensors_in_pieces(worlds):
+    assert worlds[0](programs.pieces) == [[True] * 4] * worlds[0].size
+
+
 # What gloo cannot do, or does otherwise -------------------------------------------------------------------------------
 @pytest.mark.parametrize("async_op", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64", "complex64"])
@@ -83,7 +87,8 @@ def _real(value):
 def test_movements_of_complex_numbers(worlds):
     """Which gloo refuses. Their real parts are what is moved of real tensors."""
     ours = worlds[0]
-    for got, expected in zip(ours(programs.movements, "complex64", True, False), ours(programs.movements, "float32", False, False)):
+    real = ours(programs.movements, "float32", False, False)
+    for got, expected in zip(ours(programs.movements, "complex64", True, False), real):
         assert str(_real(got)).replace("complex64", "float32") == str(expected)
 
 
@@ -102,6 +107,37 @@ def test_split_group(worlds):
         expected = [r for r in range(worlds[0].size) if r % 2 == rank % 2]
         assert (total, ranks[own]) == (sum(expected), rank)
         assert ranks == (expected if rank % 2 else expected[::-1])  # in the order given
+
+
+def test_a_barrier_that_names_who_is_missing(worlds):
+    ours, last = worlds[0], worlds[0].size - 1
+    answers = ours(programs.monitored)
+    for text in answers[0]:
+        assert f"Rank {last} failed to pass monitoredBarrier in 300 ms" in text
+    for answer in answers[1:-1]:
+        assert all("successfully reached monitoredBarrier" in text for text in answer)
+    assert answers[-1] == []
+
+
+def test_a_group_that_this_process_is_not_in(worlds):
+    for rank, (done, values, warned) in enumerate(worlds[0](programs.outside)):
+        assert done == [None] * 3 and values == [1, 1] and warned == (0 if rank == 0 else 3)
+
+
+# NCCL's engine, with a stand-in for NCCL ---------------------------------------------------------------------------------
+@pytest.mark.parametrize("args", [("float32", "SUM", False, True), ("float64", "MAX", True, False),
+                                  ("int64", "PRODUCT", True, True), ("complex64", "SUM", False, False),
+                                  ("float32", "AVG", False, False), ("bool", "SUM", False, True)], ids=str)
+def test_reductions_over_nccl(worlds, args):
+    assert worlds[0](programs.over_nccl, programs.reductions, *args) == worlds[0](programs.reductions, *args)
+
+
+@pytest.mark.parametrize("program,args", [(programs.movements, ("float32", True, False)),
+                                          (programs.movements, ("int32", False, True)), (programs.uneven, ()),
+                                          (programs.objects, ()), (programs.premul, ()), (programs.reduce_scatter_tensor, ("float32",)),
+                                          (programs.coalesced, ())], ids=str)
+def test_programs_over_nccl(worlds, program, args):
+    assert worlds[0](programs.over_nccl, program, *args) == worlds[0](program, *args)
 
 
 # Wrong calls ------------------------------------------------------------------------------------------------------------
@@ -147,9 +183,11 @@ def test_wrong_calls_are_refused_as_by_pytorch(worlds, call):
 
 @pytest.mark.parametrize("call,message", [
     ("d.recv(m.ones(2), rank)", "source rank should not be the same"),
-    ("d.get_group_rank(d.group.WORLD, n)", "is not part of group"), ("d.get_global_rank(d.group.WORLD, n)", "is not part of group"),
-    ("d.isend(m.ones(2), other, tag=-1)", "tags are from 0"), ("d.all_reduce(m.ones(2), op=d.ReduceOp.PREMUL_SUM)", "needs a factor"),
-    ("d.all_reduce(m.ones(2), group='world')", "expected a ProcessGroup"), ("d.all_reduce(m.ones(2), op='sum')", "expected a ReduceOp"),
+    ("d.get_group_rank(d.group.WORLD, n)", "is not part of group"),
+    ("d.get_global_rank(d.group.WORLD, n)", "is not part of group"), ("d.isend(m.ones(2), other, tag=-1)", "tags are from 0"),
+    ("d.all_reduce(m.ones(2), op=d.ReduceOp.PREMUL_SUM)", "needs a factor"),
+    ("d.all_reduce(m.ones(2), group='world')", "expected a ProcessGroup"),
+    ("d.all_reduce(m.ones(2), op='sum')", "expected a ReduceOp"),
     ("d.all_gather_into_tensor(m.ones(n + 1), m.ones(1))", "times as many elements"),
     ("d.reduce_scatter_tensor(m.ones(2), m.ones(2))", "times as many elements"),
     ("d.split_group(split_ranks=[])", "cannot be None or empty"), ("d.new_group(timeout=3)", "datetime.timedelta"),

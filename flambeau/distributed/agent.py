@@ -1,7 +1,7 @@
 """The launcher's work on one machine: starts workers, ends all when one fails, starts them anew as often as is allowed.
 
-The agent of the first machine serves the store; all agents and workers meet in it. So the death of any worker, rank 0 too, leaves the
-others able to say what happened.
+The agent of the first machine serves the store; all agents and workers meet in it. So the death of any worker, rank 0 too,
+leaves the others able to say what happened.
 """
 
 from __future__ import annotations
@@ -185,8 +185,8 @@ class Agent:
                 streams[name] = subprocess.DEVNULL
         process = subprocess.Popen(self.plan.command, env=self.environment(local, folder), **streams)
         for name, file, terminal in copies:
-            threading.Thread(target=_copy, args=(getattr(process, name), file, terminal, f"[{self.plan.role}{local}]:".encode()),
-                             daemon=True).start()
+            said = (getattr(process, name), file, terminal, f"[{self.plan.role}{local}]:".encode())
+            threading.Thread(target=_copy, args=said, daemon=True).start()
         return process
 
     def _log(self, local: int, name: str) -> BinaryIO:

@@ -1,4 +1,4 @@
-"""Collective operations, with PyTorch's names, arguments and errors. What is wrong in a call is said before anything is sent."""
+"""Collective operations, with PyTorch's names, arguments and errors. A wrong call is refused before it sends anything."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from .groups import ProcessGroup, _rank_not_in_group, get_group_rank, world
 from .reductions import ReduceOp
 from .work import Work, Works
 
-__all__ = ["all_gather", "all_gather_coalesced", "all_gather_into_tensor", "all_gather_single", "all_reduce", "all_reduce_coalesced", "all_to_all",
-           "all_to_all_single", "barrier", "broadcast", "gather", "monitored_barrier", "reduce", "reduce_scatter",
+__all__ = ["all_gather", "all_gather_coalesced", "all_gather_into_tensor", "all_gather_single", "all_reduce",
+           "all_reduce_coalesced", "all_to_all", "all_to_all_single", "barrier", "broadcast", "gather", "monitored_barrier",
+           "reduce", "reduce_scatter",
            "reduce_scatter_single", "reduce_scatter_tensor", "scatter"]
 Done = Work | None
 
@@ -75,7 +76,8 @@ def _shapes(tensors: list[Tensor], tensor: Tensor, name: str, length: int) -> No
     _one_dtype(tensor, *tensors)
     for i, t in enumerate(tensors):
         if t.shape != tensor.shape:
-            raise RuntimeError(f"{name}: invalid tensor size at index {i} (expected {tuple(tensor.shape)}, got {tuple(t.shape)})")
+            raise RuntimeError(f"{name}: invalid tensor size at index {i} (expected {tuple(tensor.shape)}, got "
+                               f"{tuple(t.shape)})")
 
 
 def _finish(group: ProcessGroup, work: Work, async_op: bool) -> Done:
@@ -104,7 +106,8 @@ def all_reduce(tensor: Tensor, op: Any = ReduceOp.SUM, group: Any = None, async_
     return _finish(found, _engine(found, tensor).all_reduce(tensor, op), async_op)
 
 
-def all_reduce_coalesced(tensors: list[Tensor] | Tensor, op: Any = ReduceOp.SUM, group: Any = None, async_op: bool = False) -> Done:
+def all_reduce_coalesced(tensors: list[Tensor] | Tensor, op: Any = ReduceOp.SUM, group: Any = None,
+                         async_op: bool = False) -> Done:
     """all_reduce of several tensors of one dtype."""
     tensors = [tensors] if isinstance(tensors, Tensor) else tensors
     _tensor_list(tensors, "tensors")
@@ -141,8 +144,8 @@ def reduce_scatter(output: Tensor, input_list: list[Tensor], op: Any = ReduceOp.
     if len(input_list) != found.size():
         raise RuntimeError(f"reduce_scatter: invalid tensor list: expected length {found.size()}, got {len(input_list)}")
     if input_list[found.rank()].numel() != output.numel():
-        raise RuntimeError(f"reduce_scatter: the tensor of this rank has shape {tuple(input_list[found.rank()].shape)}, the output "
-                           f"{tuple(output.shape)}")
+        raise RuntimeError(f"reduce_scatter: the tensor of this rank has shape {tuple(input_list[found.rank()].shape)}, the "
+                           f"output {tuple(output.shape)}")
     reductions.check(op, output.dtype, "reduce_scatter")
     return _finish(found, _engine(found, output).reduce_scatter(output, input_list, op), async_op)
 

@@ -1,4 +1,4 @@
-"""What a process of a group does when it ends: in peace it says farewell and leaves MPI, after a failure it tells those who started it."""
+"""How a process of a group ends: in peace it says farewell and leaves MPI; after a failure it tells those who started it."""
 
 from __future__ import annotations
 

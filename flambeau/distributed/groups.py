@@ -27,8 +27,8 @@ _groups: dict[str, ProcessGroup] = {}  # all that there are, by name
 class Backend(str):
     """The name of a backend, in lower case.
 
-    "mpi" is MPI through mpi4py. "gloo" is answered by MPI, too: the name is PyTorch's for collectives between CPUs. "nccl" moves
-    tensors of CUDA devices with NVIDIA's library.
+    "mpi" is MPI through mpi4py. "gloo" is answered by MPI, too: the name is PyTorch's for collectives between CPUs. "nccl"
+    moves tensors of CUDA devices with NVIDIA's library.
     """
 
     UNDEFINED, GLOO, NCCL, MPI, UCC, XCCL = "undefined", "gloo", "nccl", "mpi", "ucc", "xccl"
@@ -58,8 +58,8 @@ class BackendConfig:
             self.device_backend_map = dict.fromkeys(devices, Backend(backend))
         for name in self.device_backend_map.values():
             if name not in (Backend.GLOO, Backend.MPI, Backend.NCCL):
-                raise NotImplementedError(f"backend {str(name)!r} is not implemented in flambeau: there are 'mpi', 'gloo' (which "
-                                          "MPI answers) and 'nccl'")
+                raise NotImplementedError(f"backend {str(name)!r} is not implemented in flambeau: there are 'mpi', 'gloo' "
+                                          "(which MPI answers) and 'nccl'")
 
     def get_device_backend_map(self) -> dict[str, Backend]:
         return self.device_backend_map

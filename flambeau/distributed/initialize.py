@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import os
 import zlib
-from collections.abc import Callable
 from typing import Any
 
 from . import groups
@@ -25,8 +24,8 @@ def init_process_group(backend: str | None = None, init_method: str | None = Non
 
     backend: "mpi"; "gloo", which is answered by MPI as well; "nccl" for tensors on CUDA devices; "cpu:mpi,cuda:nccl" for both.
     How they find one another: through `store`, or an address `init_method`: env:// (the default: $RANK, $WORLD_SIZE,
-    $MASTER_ADDR and $MASTER_PORT, as `python -m flambeau.distributed.run` sets them; what mpiexec or Slurm's srun say where these
-    are not there), tcp://host:port, or file:///path. One process alone needs no MPI.
+    $MASTER_ADDR and $MASTER_PORT, as `python -m flambeau.distributed.run` sets them; what mpiexec or Slurm's srun say where
+    these are not there), tcp://host:port, or file:///path. One process alone needs no MPI.
     timeout: how long an operation may take before it raises, 30 minutes if nothing is said.
     """
     if GroupMember.WORLD is not None:

@@ -35,7 +35,9 @@ def irecv(tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 
     if _outside(group, "irecv"):
         return None
     found = world(group)
-    source = None if src is None and group_src is None else _other(found, _root(found, src, group_src, group, "irecv"), "source")
+    source = None
+    if src is not None or group_src is not None:
+        source = _other(found, _root(found, src, group_src, group, "irecv"), "source")
     return _finish(found, found.engine(tensor.device.type).recv(tensor, source, tag), True)
 
 

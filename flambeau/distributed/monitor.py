@@ -1,7 +1,7 @@
 """A thread per process that learns what happens to the others: who has died, who asks how far this process is.
 
-It sleeps in the store. When a process ends without farewell its connection to the store breaks, and the store says so to all; when a
-rank has waited too long it asks, and every process that is alive answers, whatever its main thread is doing.
+It sleeps in the store. When a process ends without farewell its connection to the store breaks, and the store says so to all;
+when a rank has waited too long it asks, and every process that is alive answers, whatever its main thread is doing.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ def monitored(group: ProcessGroup, seconds: float, wait_all_ranks: bool) -> None
     if group.rank():
         store.set(str(own), "1")
         if not store._wait(["verdict"], seconds + 1.0):
-            raise RuntimeError(f"Rank {own} successfully reached monitoredBarrier, but received errors while waiting for send/recv "
-                               f"from rank {first}. Please check rank {first} logs for faulty rank.")
+            raise RuntimeError(f"Rank {own} successfully reached monitoredBarrier, but received errors while waiting for "
+                               f"rank {first}. Please check rank {first} logs for faulty rank.")
         verdict = store.get("verdict").decode()
         if verdict:
             raise RuntimeError(f"Rank {own} successfully reached monitoredBarrier, but: {verdict}")

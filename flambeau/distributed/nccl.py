@@ -1,6 +1,6 @@
 """Collectives of tensors on CUDA devices, by NVIDIA's NCCL, through CuPy.
 
-An operation is put on the current stream of the tensor's device and runs in order with the kernels there, so nothing has to wait:
+An operation is put on the current stream of the tensor's device and runs in order with the kernels there: nothing has to wait,
 `Work.wait()` only says that later kernels come after it, and they do. The processes find one another through the store.
 """
 
@@ -55,6 +55,8 @@ def available() -> bool:
 class NcclEngine(Engine):
     """The collectives of a group over a communicator of NCCL's."""
 
+    device = "cuda"
+
     def __init__(self, group: Any):
         super().__init__(group)
         try:
@@ -86,7 +88,7 @@ class NcclEngine(Engine):
         return current_stream().cuda_stream
 
     def _dense(self, tensor: Tensor) -> Tensor:
-        if tensor.device.type != "cuda":
+        if tensor.device.type != self.device:
             raise RuntimeError(f"No backend type associated with device type {tensor.device.type}: NCCL moves tensors of CUDA "
                                "devices")
         with no_grad():
@@ -139,16 +141,15 @@ class NcclEngine(Engine):
     def all_reduce(self, tensor: Tensor, op: Any) -> Work:
         values, how = self._summands(tensor, op)
         at = self._bytes(values)[0]
-        return self._work("all_reduce", lambda stream: self.communicator.allReduce(at, at, values.numel(), self._type(values), how,
-                                                                                   stream),
-                          lambda: self._combined(tensor, values, op), [tensor])
+        return self._work("all_reduce", lambda stream: self.communicator.allReduce(
+            at, at, values.numel(), self._type(values), how, stream), lambda: self._combined(tensor, values, op), [tensor])
 
     def reduce(self, tensor: Tensor, root: int, op: Any) -> Work:
         values, how = self._summands(tensor, op)
         at = self._bytes(values)[0]
-        return self._work("reduce", lambda stream: self.communicator.reduce(at, at, values.numel(), self._type(values), how, root,
-                                                                            stream),
-                          (lambda: self._combined(tensor, values, op)) if self.rank == root else None, [tensor])
+        return self._work("reduce", lambda stream: self.communicator.reduce(
+            at, at, values.numel(), self._type(values), how, root, stream),
+            (lambda: self._combined(tensor, values, op)) if self.rank == root else None, [tensor])
 
     def reduce_scatter_tensor(self, output: Tensor, tensor: Tensor, op: Any) -> Work:
         values, how = self._summands(tensor, op)
@@ -213,10 +214,9 @@ class NcclEngine(Engine):
             calls = []
             for rank in range(self.size):
                 buffer, made = sent[rank], places[rank][0]
-                if buffer is not None and buffer.numel():
-                    calls.append(functools.partial(self.communicator.send, *self._bytes(buffer), self.nccl.NCCL_UINT8, rank, stream))
-                if made is not None and made.numel():
-                    calls.append(functools.partial(self.communicator.recv, *self._bytes(made), self.nccl.NCCL_UINT8, rank, stream))
+                for call, memory in ((self.communicator.send, buffer), (self.communicator.recv, made)):
+                    if memory is not None and memory.numel():
+                        calls.append(functools.partial(call, *self._bytes(memory), self.nccl.NCCL_UINT8, rank, stream))
             self._grouped(calls)
 
         def after() -> None:
@@ -228,9 +228,9 @@ class NcclEngine(Engine):
 
     def barrier(self) -> Work:
         """The host waits, too: that is what people use barriers for."""
-        from ..cuda import synchronize
-        self.all_reduce(zeros(1, device="cuda"), ReduceOp.SUM)
-        synchronize()
+        arrived = zeros(1, device=self.device)
+        self.all_reduce(arrived, ReduceOp.SUM)
+        arrived.item()
         return Work(self.group, "barrier")
 
     def agree(self, what: str) -> Work:
@@ -238,7 +238,8 @@ class NcclEngine(Engine):
         self.group.told += 1
         said = self.group.tell(f"agree/{self.group.told}", what, self.group.timeout.total_seconds())
         if len(set(said.values())) > 1:
-            raise self.group.wrong(what, "ranks do different things:\n" + "\n".join(f"  rank {r}: {t}" for r, t in said.items()))
+            lines = "\n".join(f"  rank {rank}: {text}" for rank, text in said.items())
+            raise self.group.wrong(what, f"ranks do different things:\n{lines}")
         return Work(self.group, what)
 
     # -------------------------------------------------------------------------------------------------- one to another

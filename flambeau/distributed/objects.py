@@ -1,4 +1,4 @@
-"""Collectives of Python objects, which travel as pickles. Unpickling runs what the sender wrote: only among processes you trust."""
+"""Collectives of Python objects, which travel as pickles: reading one runs what its sender wrote. Trust the other processes."""
 
 from __future__ import annotations
 
@@ -138,7 +138,8 @@ def recv_object_list(object_list: list[Any], src: int | None = None, group: Any 
     sizes = _lengths([0] * len(object_list), where)
     sender = messages.recv(sizes, src, group, group_src=group_src)
     source = found.ranks.index(sender)
-    _hand_over(object_list, [], sizes.tolist(), where, False, lambda joined: messages.recv(joined, group=group, group_src=source))
+    _hand_over(object_list, [], sizes.tolist(), where, False,
+               lambda joined: messages.recv(joined, group=group, group_src=source))
     return sender
 
 

@@ -1,7 +1,7 @@
-"""`python -m flambeau.distributed.run --nproc-per-node 4 train.py`: starts a program in several processes, with torchrun's options.
+"""`python -m flambeau.distributed.run --nproc-per-node 4 train.py`: a program in several processes, with torchrun's options.
 
-On several machines run it on each, with --nnodes, --node-rank, --master-addr and --master-port; or with --rdzv-endpoint host:port
-instead, and the machines number themselves.
+On several machines run it on each, with --nnodes, --node-rank, --master-addr and --master-port; or with --rdzv-backend c10d and
+--rdzv-endpoint host:port, and the machines number themselves.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def get_args_parser() -> argparse.ArgumentParser:
     add("--start-method", default="spawn", choices=["spawn"], help="fresh processes")
     add("--role", default="default", help="a name for the processes")
     add("--log-dir", default=None, help="folder for redirected output")
-    parser.add_argument("-r", "--redirects", default="0", help="output into files: 1 stdout, 2 stderr, 3 both; or 0:3,1:1 by rank")
+    parser.add_argument("-r", "--redirects", default="0", help="output into files: 1 stdout, 2 stderr, 3 both; 0:3,1:1 by rank")
     parser.add_argument("-t", "--tee", default="0", help="output into files and to the terminal, as --redirects")
     add("--local-ranks-filter", default="", help="show the output of these local ranks only: 0,2")
     parser.add_argument("-m", "--module", action="store_true", help="the program is a module, as with python -m")
@@ -75,8 +75,8 @@ def _processes(text: str) -> int:
 def _nodes(text: str) -> int:
     low, _, high = text.partition(":")
     if high and high != low:
-        raise NotImplementedError(f"--nnodes {text}: a number of machines that changes is not implemented in flambeau; give one "
-                                  "number")
+        raise NotImplementedError(f"--nnodes {text}: a number of machines that changes is not implemented in flambeau; give "
+                                  "one number")
     return int(low)
 
 

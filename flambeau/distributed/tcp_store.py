@@ -19,7 +19,7 @@ from .stores import Store, Table
 
 __all__ = ["TCPStore"]
 _NUMBER = struct.Struct("<I")
-_MOST = 1 << 30  # bytes of a message; more is no message of ours
+_MOST = 1 << 28  # bytes of a message; more is no message of ours
 _GREETING = b"flambeau"
 
 
@@ -211,7 +211,8 @@ class TCPStore(Store):
                 return made
             except OSError as error:
                 if time.monotonic() > deadline:
-                    raise DistNetworkError(f"The client socket has timed out after {self._timeout.total_seconds() * 1000:.0f}ms "
+                    limit = self._timeout.total_seconds() * 1000
+                    raise DistNetworkError(f"The client socket has timed out after {limit:.0f}ms "
                                            f"while trying to connect to ({self.host}, {self.port}): {error}") from error
                 time.sleep(pause)
                 pause = min(pause * 1.5, 0.5)

@@ -7,6 +7,9 @@
 #include <sched.h>
 #include <stdint.h>
 #include <time.h>
+#ifdef __linux__
+#include <sys/prctl.h>
+#endif
 
 typedef int (*test_function)(void *request, int *done, void *status);
 
@@ -57,24 +60,31 @@ static void advance(struct work *w) {
     w->watched = 0;
 }
 
-// A call of MPI's that took longer than looking around has moved something, and there will be more: look again at once. Otherwise sleep
-// a little longer each time, so that waiting for a slow peer costs the computation nothing.
+// A look that took longer than looking around takes has moved data, and there will be more: nobody should sleep then, since MPI hands
+// over a piece at a time. What counts is when something moved last.
+static const double BRIEF = 3e-6;
+
+// Looks at the works, from the thread that has nothing else to do. Between looks it sleeps, so that waiting for a slow peer costs the
+// computation nothing: for as short as the system can while data are moving, longer and longer while they are not.
 static void *watch(void *unused) {
-    long rest = 5000;
+#ifdef __linux__
+    prctl(PR_SET_TIMERSLACK, 1000UL);  // nanoseconds that a sleep may take longer: fifty thousand otherwise
+#endif
+    double moved = 0;
     pthread_mutex_lock(&lock);
     for (;;) {
         while (!list || waiting)
-            pthread_cond_wait(&wake, &lock), rest = 5000;
-        double before = now();
+            pthread_cond_wait(&wake, &lock), moved = now();
+        double before = now(), after;
         int count = 0;
         for (struct work *w = list, *next; w; w = next, count++)
             next = w->next, advance(w);
-        int moved = now() - before > 3e-6 * (count + 1);
+        after = now();
         pthread_mutex_unlock(&lock);
-        if (moved)
-            rest = 5000, sched_yield();
+        if (after - before > BRIEF * (count + 1))
+            moved = after, sched_yield();
         else
-            pause_for(rest), rest = rest < 100000 ? rest * 2 : rest;
+            pause_for(after - moved < 1e-3 ? 5000 : after - moved < 1e-2 ? 20000 : 100000);
         pthread_mutex_lock(&lock);
     }
     return unused;
@@ -116,13 +126,14 @@ int64_t fl_messages_look(struct work *w) {
 }
 
 // Waits for a work, at most so many seconds; says whether it is finished. First in a tight loop, for answers that take microseconds; then
-// leaving the core to whoever wants it, for several processes may share it; after some milliseconds asleep most of the time.
+// leaving the core to whoever wants it, for several processes may share it; when nothing has moved for long, asleep most of the time.
 //: l fl_messages_wait(pd)
 int64_t fl_messages_wait(struct work *w, double seconds) {
-    double start = now();
+    double start = now(), moved = start;
     int64_t finished = 0;
     __atomic_add_fetch(&waiting, 1, __ATOMIC_SEQ_CST);
     for (long round = 0;; round++) {
+        double before = now();
         pthread_mutex_lock(&lock);
         if (w->left)
             advance(w);
@@ -130,15 +141,15 @@ int64_t fl_messages_wait(struct work *w, double seconds) {
         pthread_mutex_unlock(&lock);
         if (finished)
             break;
-        if (round < 20)
-            continue;
-        double passed = now() - start;
-        if (passed > seconds)
+        double after = now();
+        if (after - start > seconds)
             break;
-        if (passed < 5e-3)
+        if (after - before > BRIEF)
+            moved = after;
+        else if (round > 20 && after - moved < 3e-3)
             sched_yield();
-        else
-            pause_for(passed < 0.1 ? 20000 : 100000);
+        else if (round > 20)
+            pause_for(after - moved < 0.1 ? 20000 : 100000);
     }
     pthread_mutex_lock(&lock);
     if (!__atomic_sub_fetch(&waiting, 1, __ATOMIC_SEQ_CST) && list)

@@ -1,7 +1,7 @@
 """Do all ranks of a group do the same? With each collective, on a communicator of their own, they compare one number.
 
-The comparison travels beside the data and costs a few microseconds. It tells of calls that differ in kind, order, dtype or number of
-elements, which MPI would answer with wrong values or never.
+The comparison travels beside the data and costs a few microseconds. It tells of calls that differ in kind, order, dtype or
+number of elements, which MPI would answer with wrong values or never.
 With TORCH_DISTRIBUTED_DEBUG=DETAIL it is waited for before any data are sent, and includes shapes.
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -31,6 +32,7 @@ _OPS = {ReduceOp.SUM: "SUM", ReduceOp.AVG: "SUM", ReduceOp.PREMUL_SUM: "SUM", Re
 _OPS_OF_BOOL = {ReduceOp.SUM: "BOR", ReduceOp.MAX: "BOR", ReduceOp.BOR: "BOR", ReduceOp.PRODUCT: "BAND", ReduceOp.MIN: "BAND",
                 ReduceOp.BAND: "BAND", ReduceOp.BXOR: "BXOR"}
 _DTYPE_CODES = {dtype: code for code, dtype in enumerate(dtypes.ALL)}
+_PIECE = 16 << 20  # bytes
 _TAG_STEP = 64  # a message's tag is the user's and the dtype's: what was sent as another dtype is not received
 
 
@@ -78,13 +80,13 @@ class MpiEngine(Engine):
         """Shapes must be the same where ranks are asked to be careful; else only the number of elements must."""
         return [tuple(tensor.shape)] if self.group.careful else []
 
-    def _work(self, name: str, start: Callable[[], list[Any]], after: Callable[[], None] | None, result: list[Tensor], keep: Any,
-              *facts: Any) -> Work:
+    def _work(self, name: str, start: Callable[[], list[Any]], after: Callable[[], None] | None, result: list[Tensor],
+              keep: Any, *facts: Any, later: tuple[Callable[[], Any], ...] = ()) -> Work:
         """Starts an operation whose facts must be the same on all ranks."""
         check = self.agreement.start(name, *facts)
         requests = start()
         pending = Pending([check.request, *requests], (keep, check))
-        return Work(self.group, name, pending, after, result, check)
+        return Work(self.group, name, pending, after, result, check, later)
 
     # --------------------------------------------------------------------------------------------------- reductions
     def _summands(self, tensor: Tensor, op: Any) -> tuple[Tensor, Any]:
@@ -112,9 +114,26 @@ class MpiEngine(Engine):
 
     def all_reduce(self, tensor: Tensor, op: Any) -> Work:
         values, combine = self._summands(tensor, op)
+        first, *rest = self._pieces(values)
+        start = self.communicator.Iallreduce
         return self._work(
-            "all_reduce", lambda: [self.communicator.Iallreduce(self.MPI.IN_PLACE, self._typed(values), combine)],
-            lambda: self._combined(tensor, values, op), [tensor], values, tensor.dtype, tensor.numel(), reductions.kind(op).name, *self._shape(tensor))
+            "all_reduce", lambda: [start(self.MPI.IN_PLACE, first, combine)], lambda: self._combined(tensor, values, op),
+            [tensor], values, tensor.dtype, tensor.numel(), reductions.kind(op).name, *self._shape(tensor),
+            later=tuple(functools.partial(self._piece, piece, combine, values) for piece in rest))
+
+    def _piece(self, piece: list[Any], combine: Any, values: Tensor) -> Pending:
+        return Pending([self.communicator.Iallreduce(self.MPI.IN_PLACE, piece, combine)], values)
+
+    def _pieces(self, tensor: Tensor) -> list[list[Any]]:
+        """The tensor's memory, in pieces where it is large: for each operation MPI takes scratch memory of its size, and beyond
+        32 MB the system hands out, and fills with zeros, fresh pages every time."""
+        memory, count, kind = self._typed(tensor)
+        if memory.nbytes <= 2 * _PIECE:
+            return [[memory, count, kind]]
+        start, item = native.pointer(tensor._array) or 0, tensor.element_size()
+        step = _PIECE // item
+        return [[self.MPI.buffer.fromaddress(start + at * item, min(step, count - at) * item), min(step, count - at), kind]
+                for at in range(0, count, step)]
 
     def reduce(self, tensor: Tensor, root: int, op: Any) -> Work:
         mine = self.rank == root
@@ -141,8 +160,9 @@ class MpiEngine(Engine):
         direct = values.dtype is output.dtype and output.is_contiguous() and output.device.type == "cpu"
         with no_grad():
             made = output if direct else empty(_real_shape(output), dtype=values.dtype)
+        send = [self._typed(values)[0], *self._typed(made)[1:]]  # counted in pieces
         return self._work(
-            "reduce_scatter_tensor", lambda: [self.communicator.Ireduce_scatter_block([*self._typed(values)[:1], *self._typed(made)[1:]], self._typed(made),
+            "reduce_scatter_tensor", lambda: [self.communicator.Ireduce_scatter_block(send, self._typed(made),
                                                                                       combine)],
             lambda: self._combined(output, made, op), [output], (values, made), output.dtype, output.numel(),
             reductions.kind(op).name)
@@ -189,8 +209,8 @@ class MpiEngine(Engine):
                 made = empty((sum(o.numel() for o in outputs),), dtype=tensor.dtype)
         receive = None if made is None else self._raw_each(made)
         return self._work("gather", lambda: [self.communicator.Igather(self._raw(buffer), receive, root)],
-                          None if made is None else lambda: _divided(outputs, made), outputs or [], (buffer, made), tensor.dtype,
-                          tensor.numel(), root)
+                          None if made is None else lambda: _divided(outputs, made), outputs or [], (buffer, made),
+                          tensor.dtype, tensor.numel(), root)
 
     def scatter(self, tensor: Tensor, inputs: list[Tensor] | None, root: int) -> Work:
         joined = self._sent(_joined(inputs)) if self.rank == root else None

@@ -1,8 +1,8 @@
 """How processes that nobody started through mpiexec become one world of MPI's.
 
-MPICH asks its launcher three things when it starts: who am I, where are the others (a table of keys and values), and tell me when all
-have got here. It asks over a pipe, in lines of text: the process management interface, version 1. Here a thread of the process itself
-answers them out of the rendezvous' store, whatever kind of store that is.
+MPICH asks its launcher three things when it starts: who am I, where are the others (a table of keys and values), and tell me
+when all have got here. It asks over a pipe, in lines of text: the process management interface, version 1. Here a thread of the
+process itself answers them out of the rendezvous' store, whatever kind of store that is.
 """
 
 from __future__ import annotations

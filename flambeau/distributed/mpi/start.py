@@ -79,7 +79,7 @@ def assembled(store: Store, rank: int, size: int, timeout: datetime.timedelta) -
         store.wait(keys, timeout)
     except DistStoreError:
         absent = [r for r, key in enumerate(keys) if not store.check([key])]
-        raise DistStoreError(f"init_process_group: rank {rank} waited {timeout.total_seconds():.0f} s for all {size} processes; "
+        raise DistStoreError(f"init_process_group: rank {rank} waited {timeout.total_seconds():.0f} s for {size} processes; "
                              f"missing: rank {', '.join(map(str, absent))}") from None
     return [store.get(key).decode() for key in keys]
 
@@ -104,7 +104,7 @@ def _without_launcher(MPI: Any, store: Store, rank: int, size: int, hosts: list[
 
 
 def _unlink_shared_memory() -> None:
-    """Takes the name of MPICH's shared memory away: all processes have it mapped, and one that is killed leaves nothing behind."""
+    """Takes the name of MPICH's shared memory away: all processes have it mapped, and one that is killed leaves nothing."""
     try:
         with open("/proc/self/maps") as maps:
             names = {line.split()[-1] for line in maps if "/dev/shm/mpich_shm_" in line and "deleted" not in line}
@@ -137,8 +137,8 @@ def leaves_in_peace() -> None:
 
 
 def _leave(MPI: Any, own: bool, failed: bool) -> None:
-    """MPI_Finalize waits for everybody. A process that failed must not: those who started it should hear of it at once. Nor one that
-    just ends: Python does not say here whether by sys.exit(1)."""
+    """MPI_Finalize waits for everybody. A process that failed must not: those who started it should hear of it at once. Nor one
+    that just ends: Python does not say here whether by sys.exit(1)."""
     if MPI.Is_finalized() or (own and not _peace):
         return
     if failed:

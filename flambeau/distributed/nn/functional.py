@@ -1,4 +1,4 @@
-"""Collectives that gradients flow through. The backward pass of each is a collective, so all ranks must do it, in the same order."""
+"""Collectives that gradients flow through. The backward pass of each is a collective: all ranks do it, in the same order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from .. import collectives
 from ..groups import get_group_rank, world
 from ..reductions import ReduceOp
 
-__all__ = ["all_gather", "all_reduce", "all_to_all", "all_to_all_single", "broadcast", "gather", "reduce", "reduce_scatter", "scatter"]
+__all__ = ["all_gather", "all_reduce", "all_to_all", "all_to_all_single", "broadcast", "gather", "reduce", "reduce_scatter",
+           "scatter"]
 
 
 def broadcast(tensor: Tensor, src: int, group: Any = None) -> Tensor:
@@ -192,7 +193,8 @@ class _AllToAll(Function):
 
 class _AllToAllSingle(Function):
     @staticmethod
-    def forward(ctx: Any, group: Any, output: Tensor, wanted: list[int] | None, given: list[int] | None, tensor: Tensor) -> Tensor:
+    def forward(ctx: Any, group: Any, output: Tensor, wanted: list[int] | None, given: list[int] | None,
+                tensor: Tensor) -> Tensor:
         ctx.group, ctx.wanted, ctx.given, ctx.like = group, wanted, given, tensor.detach()
         made = empty_like(output)
         collectives.all_to_all_single(made, tensor.contiguous(), wanted, given, group)
