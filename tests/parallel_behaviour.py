@@ -4,6 +4,7 @@ import errno
 import os
 import tempfile
 import warnings
+import weakref
 
 from parallel_models import batches, network, optimizer, reference, same, share, train, whole
 
@@ -223,6 +224,21 @@ def gradients_are_clipped_alike(rank, world):
         assert (p.grad - q.grad.full_tensor()).abs().max().item() < 1e-12
 
 
+def whole_parameters_are_given_back(rank, world):
+    """Between the passes nobody holds a module's whole parameters, neither it nor the graph."""
+    model = network(DOUBLE)
+    seen = []
+    for block in (model[1], model[2]):
+        fully_shard(block)
+        for layer in (block.up, block.down):
+            layer.register_forward_hook(lambda m, args, out: seen.append(weakref.ref(m.weight._array)))
+    fully_shard(model)
+    loss = model(batches(DOUBLE)[0][0]).sum()
+    assert len(seen) == 4 and all(found() is None for found in seen)
+    loss.backward()
+    assert all(p.grad is not None for p in model.parameters())
+
+
 def an_infinite_piece_stops_all(rank, world):
     """GradScaler: one process's gradient is infinite, and nobody steps."""
     model = fully_shard(nn.Linear(6, 4))
@@ -354,4 +370,5 @@ def optimizer_state_is_collected(rank, world):
 warnings.simplefilter("error", RuntimeWarning)
 CHECKS = [steps_without_exchange, uneven_inputs, communication_hooks, unused_parameters, checkpointing_and_saved_tensor_hooks,
           batch_norm_over_all_processes, different_models_are_refused, gradients_are_clipped_alike, an_infinite_piece_stops_all,
-          precision_and_meta_tensors, checkpoints, shares_of_a_dataset, optimizer_state_is_collected]
+          whole_parameters_are_given_back, precision_and_meta_tensors, checkpoints, shares_of_a_dataset,
+          optimizer_state_is_collected]
