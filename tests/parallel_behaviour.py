@@ -367,6 +367,9 @@ def optimizer_state_is_collected(rank, world):
     same(model.named_parameters(), DOUBLE)
 
 
+for _check in (steps_without_exchange, gradients_are_clipped_alike, an_infinite_piece_stops_all, precision_and_meta_tensors,
+               shares_of_a_dataset, optimizer_state_is_collected):
+    _check.worlds = (1, 2)  # four processes would say the same, and take longer
 warnings.simplefilter("error", RuntimeWarning)
 CHECKS = [steps_without_exchange, uneven_inputs, communication_hooks, unused_parameters, checkpointing_and_saved_tensor_hooks,
           batch_norm_over_all_processes, different_models_are_refused, gradients_are_clipped_alike, an_infinite_piece_stops_all,
