@@ -134,7 +134,29 @@ def two_by_two(rank, world):
     assert BATCH % world == 0
 
 
-CHECKS = [data_parallel, zero_redundancy, fully_sharded, tensor_parallel, sequence_parallel, pipeline_parallel]
+def compiled(rank, world):
+    """flambeau.compile of whole steps, with the exchange inside of them."""
+    mesh = init_device_mesh("cpu", (world,))
+    for kind in ("data", "sharded", "tensor"):
+        model = network(DOUBLE)
+        run = {"data": DistributedDataParallel, "sharded": sharded,
+               "tensor": lambda m: parallelize_module(m, mesh, PLAN)}[kind](model)
+        rule, part = optimizer(run.parameters()), (rank, world) if kind != "tensor" else (0, 1)
+
+        @torch.compile
+        def step(x, y, run=run, rule=rule):
+            rule.zero_grad()
+            F.mse_loss(run(x), y).backward()
+            rule.step()
+
+        for x, y in zip(*[v[:6] for v in batches(DOUBLE)]):
+            step(share(x, *part), share(y, *part))
+        same(model.state_dict(), DOUBLE, 6)
+
+
+compiled.worlds = (2,)
+CHECKS = [data_parallel, zero_redundancy, fully_sharded, tensor_parallel, sequence_parallel, pipeline_parallel,
+          compiled]
 
 
 def main():
