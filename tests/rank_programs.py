@@ -427,3 +427,16 @@ def pieces(m: Any) -> Any:
     finally:
         engine._PIECE = before
     return [bool((x == (m.arange(float(n)) + i) * (1 if i == 2 else size)).all()) for i, x in enumerate(xs)]
+
+
+def methods(m: Any) -> Any:
+    """Collectives as methods of a group."""
+    d = m.distributed
+    group, rank = d.group.WORLD, d.get_rank()
+    x, y, parts = m.ones(2) * rank, m.ones(2) * rank, [m.zeros(1) for _ in range(d.get_world_size())]
+    for work in (group.allreduce([x]), group.broadcast(y, 1), group.allgather([parts], [m.ones(1) * rank]), group.barrier()):
+        work.wait()
+    z = m.zeros(1)
+    if rank < 2:
+        (group.send([m.ones(1) * 5], 1, 3) if rank == 0 else group.recv([z], 0, 3)).wait()
+    return plain([x, y, parts, z, group.rank(), group.size()])

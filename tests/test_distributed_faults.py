@@ -108,6 +108,46 @@ def test_restarts(tmp_path):
     assert code == 0 and text.count("done after restart 1") == 2 and "restart 1 of 1" in text, text
 
 
+TRAINING = """
+model = f.nn.Linear(4, 1)
+optimizer = f.optim.Adam(model.parameters(), lr=0.05)
+path, start = os.path.join(os.path.dirname(__file__), os.environ["NAME"]), 0
+if os.path.exists(path):
+    saved = f.load(path)
+    model.load_state_dict(saved["model"])
+    optimizer.load_state_dict(saved["optimizer"])
+    start = saved["step"]
+for step in range(start, 8):
+    generator = f.Generator().manual_seed(100 * step + rank)
+    data = f.randn(16, 4, generator=generator)
+    loss = ((model(data) - data.sum(1, keepdim=True)) ** 2).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    for p in model.parameters():
+        d.all_reduce(p.grad, op=d.ReduceOp.AVG)
+    optimizer.step()
+    d.all_reduce(loss := loss.detach(), op=d.ReduceOp.AVG)
+    if rank == 0:
+        f.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step + 1}, path + ".new")
+        os.replace(path + ".new", path)
+        print("loss of step", step, "is", loss.item().hex(), flush=True)
+    d.barrier()
+    if os.environ["NAME"] == "interrupted" and rank == 1 and step == 3 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_training_goes_on_after_a_restart_as_if_nothing_had_happened(tmp_path):
+    """From the last checkpoint, on the same loss curve, to the last digit."""
+    curves = {}
+    for name in ("interrupted", "undisturbed"):
+        code, text, _ = launch(tmp_path, "f.manual_seed(0)\n" + TRAINING, "--max-restarts", "1", NAME=name)
+        assert code == 0, text
+        curves[name] = dict(re.findall(r"loss of step (\d+) is (\S+)", text))
+        assert ("restart 1 of 1" in text) == (name == "interrupted")
+    assert len(curves["interrupted"]) == 8 and curves["interrupted"] == curves["undisturbed"]
+
+
 def test_too_many_failures(tmp_path):
     code, text, _ = launch(tmp_path, "if rank == 0: raise ValueError('always')", "--max-restarts", "1")
     assert code == 1 and text.count("ValueError: always") >= 2 and "the job has failed" in text, text

@@ -51,7 +51,7 @@ missing: {missing}.
   kernels of their own. Their dtypes (`qint8`, `bits8`, `int4`, ...) and `complex32` can be named but no tensor has them.
 - **TorchScript, `torch.export`, `torch.onnx`, `torch.package`**: they describe programs for other runtimes.
   `torch.jit.script` and `trace` give back what they get; `torch.fx` is there.
-- **`torch.distributed` beyond one process, `torch.ao`**: not written; a world of one process works.
+- **`torch.distributed.rpc`, `torch.ao`**: not written.
 - **Vendor kernels** (`cudnn_*`, `miopen_*`, `mkldnn_*`, `fbgemm_*`): there is no such library behind flambeau.
 - **Lazy conjugation and negation**: `conj()` computes at once, so `is_conj()` and `is_neg()` are False.
 

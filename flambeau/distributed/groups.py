@@ -119,6 +119,32 @@ class ProcessGroup:
         self.engines[device] = made
         return made
 
+    # ------------------------------------------------------------------------- collectives as methods, which start them
+    def allreduce(self, tensors: Any, op: Any = None) -> Work | None:
+        from .collectives import ReduceOp, all_reduce_coalesced
+        return all_reduce_coalesced(tensors, ReduceOp.SUM if op is None else op, self, async_op=True)
+
+    def broadcast(self, tensor: Any, root: int = 0) -> Work | None:
+        from .collectives import broadcast
+        return broadcast(*(tensor if isinstance(tensor, list) else [tensor]), group=self, async_op=True, group_src=root)
+
+    def allgather(self, output_tensors: list[list[Any]], input_tensors: list[Any]) -> Work | None:
+        from .collectives import all_gather
+        [outputs], [tensor] = output_tensors, input_tensors
+        return all_gather(outputs, tensor, self, async_op=True)
+
+    def barrier(self) -> Work | None:
+        from .collectives import barrier
+        return barrier(self, async_op=True)
+
+    def send(self, tensors: list[Any], dstRank: int, tag: int = 0) -> Work | None:
+        from .messages import isend
+        return isend(*tensors, group=self, tag=tag, group_dst=dstRank)
+
+    def recv(self, tensors: list[Any], srcRank: int, tag: int = 0) -> Work | None:
+        from .messages import irecv
+        return irecv(*tensors, group=self, tag=tag, group_src=srcRank)
+
     # ------------------------------------------------------------------------------------------------- what goes wrong
     def look(self, work: Any, ended: bool = False) -> None:
         """Called from time to time while an operation is waited for: raises if it cannot end any more."""
