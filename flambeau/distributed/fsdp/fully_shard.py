@@ -102,7 +102,7 @@ class _State:
 
     def after_forward(self, module: Any, args: Any, output: Any) -> Any:
         self.depth -= 1
-        if not self.depth and self.group.reshard_after_forward:
+        if not self.depth and (self.group.reshard_after_forward or not is_grad_enabled()):
             self.group.reshard()
         if self is self.root and not self.depth:
             for state in self.all:  # what was sent ahead for nobody
