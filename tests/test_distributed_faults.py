@@ -46,6 +46,17 @@ def test_a_job_that_ends_well(tmp_path):
     assert code == 0 and text.count("sum 48.0") == 4, text
 
 
+def test_a_job_without_native_code(tmp_path):
+    """Where there is no compiler, Python waits itself."""
+    code, text, _ = launch(tmp_path, """
+        works = [d.all_reduce(x, async_op=True) for _ in range(3)]
+        del works
+        work = d.all_reduce(y := f.ones(1000), async_op=True)
+        print("sum", work.get_future().wait()[0].sum().item())
+        """, FLAMBEAU_NATIVE="0")
+    assert code == 0 and text.count("sum 2000.0") == 2, text
+
+
 FATE = {"raises": "raise ValueError('this is why')", "is killed": "os.kill(os.getpid(), signal.SIGKILL)",
         "exits": "sys.exit(7)"}
 
