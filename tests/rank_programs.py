@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 
@@ -440,3 +441,32 @@ def methods(m: Any) -> Any:
     if rank < 2:
         (group.send([m.ones(1) * 5], 1, 3) if rank == 0 else group.recv([z], 0, 3)).wait()
     return plain([x, y, parts, z, group.rank(), group.size()])
+
+
+def compiled(m: Any) -> Any:
+    """Collectives inside of compiled functions happen at each call."""
+    d = m.distributed
+    rank, size = d.get_rank(), d.get_world_size()
+    counts = []
+
+    def meet(x: Any) -> Any:
+        d.barrier()
+        counts.append(d.group.WORLD.engine().agreement.count)
+        return x + 1
+
+    def step(x: Any) -> Any:
+        y = (x * 2 + 1).exp()
+        work = d.all_reduce(y, async_op=True)
+        z = x * 5
+        work.wait()
+        return y + z
+
+    def expected(x: Any) -> Any:
+        return sum((m.ones(4) * (r + i) * 2 + 1).exp() for r in range(size)) + x * 5
+
+    program, meeting, good = m.compile(step), m.compile(meet), []
+    for i in range(6):
+        x = m.ones(4) * (rank + i)
+        good.append(m.allclose(program(x), expected(x)) and m.allclose(program(x), step(x)))
+        meeting(x)
+    return [good, [b - a for a, b in itertools.pairwise(counts)]]

@@ -6,6 +6,7 @@ import datetime
 import os
 from typing import Any
 
+from ..autograd.state import not_repeatable
 from .engine import Engine, Lone
 from .errors import DistBackendError
 from .monitor import Monitor
@@ -98,7 +99,9 @@ class ProcessGroup:
         return _debug_level is DebugLevel.DETAIL
 
     def engine(self, device: str = "cpu") -> Engine:
-        """What carries tensors of a device."""
+        """What carries tensors of a device. Whoever asks is about to do what a compiled program cannot repeat by itself."""
+        if len(self.ranks) > 1:
+            not_repeatable("a collective operation")
         found = self.engines.get(device)
         return found if found is not None else self._start_engine(device)
 
