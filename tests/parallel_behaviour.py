@@ -4,6 +4,7 @@ import errno
 import os
 import tempfile
 import warnings
+import weakref
 
 from parallel_models import batches, network, optimizer, reference, same, share, train, whole
 
@@ -16,9 +17,11 @@ from flambeau.distributed.algorithms.ddp_comm_hooks import DDPCommHookType, defa
 from flambeau.distributed.algorithms.join import Join
 from flambeau.distributed.checkpoint import files, format_utils
 from flambeau.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
+from flambeau.distributed.device_mesh import init_device_mesh
 from flambeau.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from flambeau.distributed.optim import ZeroRedundancyOptimizer
 from flambeau.distributed.tensor import distribute_tensor
+from flambeau.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from flambeau.nn import functional as F
 from flambeau.nn.parallel import DistributedDataParallel
 from flambeau.utils.checkpoint import checkpoint
@@ -223,6 +226,61 @@ def gradients_are_clipped_alike(rank, world):
         assert (p.grad - q.grad.full_tensor()).abs().max().item() < 1e-12
 
 
+def whole_parameters_are_given_back(rank, world):
+    """Between the passes nobody holds a module's whole parameters, neither it nor the graph."""
+    model = network(DOUBLE)
+    seen = []
+    for block in (model[1], model[2]):
+        fully_shard(block)
+        for layer in (block.up, block.down):
+            layer.register_forward_hook(lambda m, args, out: seen.append(weakref.ref(m.weight._array)))
+    fully_shard(model)
+    loss = model(batches(DOUBLE)[0][0]).sum()
+    assert len(seen) == 4 and all(found() is None for found in seen)
+    loss.backward()
+    assert all(p.grad is not None for p in model.parameters())
+
+
+def evaluation_between_steps(rank, world):
+    """A forward pass that no backward pass follows does not leave old parameters behind."""
+    for mode in (torch.no_grad, torch.inference_mode, torch.enable_grad):
+        model = network(DOUBLE)
+        fully_shard(model[1])
+        fully_shard(model)
+        rule = optimizer(model.parameters())
+        for x, y in zip(*[v[:5] for v in batches(DOUBLE)]):
+            rule.zero_grad()
+            F.mse_loss(model(share(x, rank, world)), share(y, rank, world)).backward()
+            with mode():
+                model(x)
+            rule.step()
+        same(model.state_dict(), DOUBLE, 5)
+    plan = {"1.up": ColwiseParallel(), "1.down": RowwiseParallel()}
+    spread = parallelize_module(network(DOUBLE), init_device_mesh("cpu", (world,)), plan)
+    wrapped = DistributedDataParallel(network(DOUBLE))
+    x = batches(DOUBLE)[0][0]
+    with torch.inference_mode():
+        assert (spread(x) - network(DOUBLE)(x)).abs().max().item() < 1e-12
+        assert torch.equal(wrapped.eval()(x), network(DOUBLE)(x))
+
+
+def an_infinite_piece_stops_all(rank, world):
+    """GradScaler: one process's gradient is infinite, and nobody steps."""
+    model = fully_shard(nn.Linear(6, 4))
+    rule, scaler = torch.optim.SGD(model.parameters(), lr=0.1), torch.amp.GradScaler("cpu", init_scale=4.0)
+    before = model.state_dict()["weight"].full_tensor().clone()
+    for wrong in (True, False):
+        rule.zero_grad()
+        scaler.scale(model(torch.ones(2, 6)).sum()).backward()
+        if wrong and rank == world - 1:
+            model.weight.grad.to_local()[0, 0] = float("inf")
+        scaler.step(rule)
+        scaler.update()
+        after = model.state_dict()["weight"].full_tensor()
+        assert torch.equal(before, after) == wrong
+    assert scaler.get_scale() == 2.0
+
+
 def precision_and_meta_tensors(rank, world):
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32, output_dtype=torch.float32)
     model = fully_shard(network(torch.float32), mp_policy=policy)
@@ -334,7 +392,11 @@ def optimizer_state_is_collected(rank, world):
     same(model.named_parameters(), DOUBLE)
 
 
+for _check in (steps_without_exchange, gradients_are_clipped_alike, an_infinite_piece_stops_all, precision_and_meta_tensors,
+               shares_of_a_dataset, optimizer_state_is_collected, evaluation_between_steps):
+    _check.worlds = (1, 2)  # four processes would say the same, and take longer
 warnings.simplefilter("error", RuntimeWarning)
 CHECKS = [steps_without_exchange, uneven_inputs, communication_hooks, unused_parameters, checkpointing_and_saved_tensor_hooks,
-          batch_norm_over_all_processes, different_models_are_refused, gradients_are_clipped_alike, precision_and_meta_tensors,
-          checkpoints, shares_of_a_dataset, optimizer_state_is_collected]
+          batch_norm_over_all_processes, different_models_are_refused, gradients_are_clipped_alike, an_infinite_piece_stops_all,
+          whole_parameters_are_given_back, evaluation_between_steps, precision_and_meta_tensors, checkpoints,
+          shares_of_a_dataset, optimizer_state_is_collected]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 
@@ -360,3 +361,112 @@ def functional(m: Any, name: str) -> Any:
 
     out = eval(NEW_TENSORS[name], {"c": c, "x": x, "g": d.group.WORLD, "m": m, "through": through})
     return plain([o if isinstance(o, list) else c.wait_tensor(o) for o in out] if isinstance(out, list) else c.wait_tensor(out))
+
+
+def over_nccl(m: Any, program: Any, *args: Any) -> Any:
+    """A program with NcclEngine in the place of MPI's, on tensors of the CPU and NCCL's stand-in."""
+    import nccl_stub
+
+    from flambeau.distributed import groups, nccl
+    nccl.library, nccl.NcclEngine.device = lambda: nccl_stub, "cpu"
+    nccl.NcclEngine._stream = lambda self: 0
+    world = groups.GroupMember.WORLD
+    groups.GroupMember.WORLD = m.distributed.new_group(backend="cpu:nccl")
+    try:
+        return program(m, *args)
+    finally:
+        groups.GroupMember.WORLD = world
+
+
+def monitored(m: Any) -> Any:
+    import datetime
+    import time
+    d = m.distributed
+    d.monitored_barrier(timeout=datetime.timedelta(seconds=30))
+    said = []
+    for all_ranks in (False, True):
+        if d.get_rank() != d.get_world_size() - 1:  # the last one does not come
+            try:
+                d.monitored_barrier(timeout=datetime.timedelta(seconds=0.3), wait_all_ranks=all_ranks)
+                said.append("nothing")
+            except RuntimeError as error:
+                said.append(str(error))
+        else:
+            d.group.WORLD.told += 1  # its count of barriers stays in step
+    time.sleep(0.1)
+    d.barrier()
+    return said
+
+
+def outside(m: Any) -> Any:
+    """Calls for a group that this process is not in: nothing is done, and a warning says so."""
+    import warnings
+    d = m.distributed
+    group = d.new_group([0])
+    x = m.ones(2)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        done = [d.all_reduce(x, group=group), d.broadcast(x, 0, group=group), d.barrier(group)]
+    return [done, x.tolist(), sum("does not belong to the given group" in str(w.message) for w in caught)]
+
+
+def pieces(m: Any) -> Any:
+    """all_reduce of what is too large for one piece, waited for at once and later."""
+    from flambeau.distributed.mpi import engine
+    d, before = m.distributed, engine._PIECE
+    engine._PIECE, n, size = 1024, 5000, d.get_world_size()
+    try:
+        xs = [m.arange(float(n)) + i for i in range(4)]
+        d.all_reduce(xs[0])
+        ops = (d.ReduceOp.SUM, d.ReduceOp.AVG, d.ReduceOp.SUM)
+        works = [d.all_reduce(x, op=op, async_op=True) for x, op in zip(xs[1:], ops)]
+        works[2].wait()
+        while not works[0].is_completed():
+            pass
+        works[0].wait()
+        works[1].get_future().wait()
+    finally:
+        engine._PIECE = before
+    return [bool((x == (m.arange(float(n)) + i) * (1 if i == 2 else size)).all()) for i, x in enumerate(xs)]
+
+
+def methods(m: Any) -> Any:
+    """Collectives as methods of a group."""
+    d = m.distributed
+    group, rank = d.group.WORLD, d.get_rank()
+    x, y, parts = m.ones(2) * rank, m.ones(2) * rank, [m.zeros(1) for _ in range(d.get_world_size())]
+    for work in (group.allreduce([x]), group.broadcast(y, 1), group.allgather([parts], [m.ones(1) * rank]), group.barrier()):
+        work.wait()
+    z = m.zeros(1)
+    if rank < 2:
+        (group.send([m.ones(1) * 5], 1, 3) if rank == 0 else group.recv([z], 0, 3)).wait()
+    return plain([x, y, parts, z, group.rank(), group.size()])
+
+
+def compiled(m: Any) -> Any:
+    """Collectives inside of compiled functions happen at each call."""
+    d = m.distributed
+    rank, size = d.get_rank(), d.get_world_size()
+    counts = []
+
+    def meet(x: Any) -> Any:
+        d.barrier()
+        counts.append(d.group.WORLD.engine().agreement.count)
+        return x + 1
+
+    def step(x: Any) -> Any:
+        y = (x * 2 + 1).exp()
+        work = d.all_reduce(y, async_op=True)
+        z = x * 5
+        work.wait()
+        return y + z
+
+    def expected(x: Any) -> Any:
+        return sum((m.ones(4) * (r + i) * 2 + 1).exp() for r in range(size)) + x * 5
+
+    program, meeting, good = m.compile(step), m.compile(meet), []
+    for i in range(6):
+        x = m.ones(4) * (rank + i)
+        good.append(m.allclose(program(x), expected(x)) and m.allclose(program(x), step(x)))
+        meeting(x)
+    return [good, [b - a for a, b in itertools.pairwise(counts)]]

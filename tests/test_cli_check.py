@@ -70,7 +70,7 @@ def test_what_is_refused_or_partial_says_why():
     assert names.status("torch.quantize_per_tensor") == (names.REFUSED, "quantized tensors are not implemented")
     assert names.status("torch.qint8").word == names.REFUSED
     assert names.status("torch.Tensor.to_mkldnn").word == names.REFUSED
-    assert names.status("torch.distributed.init_process_group").word == names.PARTIAL
+    assert names.status("torch.distributed.init_process_group").word == names.THERE
     assert names.status("torch.jit.optimized_execution").word == names.PARTIAL
     assert names.status("torch.nn.Linear") == (names.THERE, "")
     assert names.status("torch.absent.part") == (names.MISSING, "flambeau has no torch.absent")

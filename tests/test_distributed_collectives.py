@@ -47,7 +47,7 @@ def test_movements(worlds, dtype, async_op, contiguous):
 
 
 @pytest.mark.parametrize("program", [programs.uneven, programs.to_others, programs.objects, programs.groups, programs.futures,
-                                     programs.coalesced, programs.empties, programs.unwaited],
+                                     programs.coalesced, programs.empties, programs.unwaited, programs.methods],
                          ids=lambda p: p.__name__)
 def test_program(worlds, program):
     same(worlds, program)
@@ -55,6 +55,10 @@ def test_program(worlds, program):
 
 def test_large_tensors_under_way_together(worlds):
     assert worlds[0](programs.large, 300_000) == [[True] * 3] * worlds[0].size
+
+
+def test_large_tensors_in_pieces(worlds):
+    assert worlds[0](programs.pieces) == [[True] * 4] * worlds[0].size
 
 
 # What gloo cannot do, or does otherwise -------------------------------------------------------------------------------
@@ -103,6 +107,38 @@ def test_split_group(worlds):
         expected = [r for r in range(worlds[0].size) if r % 2 == rank % 2]
         assert (total, ranks[own]) == (sum(expected), rank)
         assert ranks == (expected if rank % 2 else expected[::-1])  # in the order given
+
+
+def test_a_barrier_that_names_who_is_missing(worlds):
+    ours, last = worlds[0], worlds[0].size - 1
+    answers = ours(programs.monitored)
+    for text in answers[0]:
+        assert f"Rank {last} failed to pass monitoredBarrier in 300 ms" in text
+    for answer in answers[1:-1]:
+        assert all("successfully reached monitoredBarrier" in text for text in answer)
+    assert answers[-1] == []
+
+
+def test_a_group_that_this_process_is_not_in(worlds):
+    for rank, (done, values, warned) in enumerate(worlds[0](programs.outside)):
+        assert done == [None] * 3 and values == [1, 1] and warned == (0 if rank == 0 else 3)
+
+
+# NCCL's engine, with a stand-in for NCCL ---------------------------------------------------------------------------------
+@pytest.mark.parametrize("args", [("float32", "SUM", False, True), ("float64", "MAX", True, False),
+                                  ("int64", "PRODUCT", True, True), ("complex64", "SUM", False, False),
+                                  ("float32", "AVG", False, False), ("bool", "SUM", False, True)], ids=str)
+def test_reductions_over_nccl(worlds, args):
+    assert worlds[0](programs.over_nccl, programs.reductions, *args) == worlds[0](programs.reductions, *args)
+
+
+@pytest.mark.parametrize("program,args", [(programs.movements, ("float32", True, False)),
+                                          (programs.movements, ("int32", False, True)), (programs.uneven, ()),
+                                          (programs.objects, ()), (programs.premul, ()),
+                                          (programs.reduce_scatter_tensor, ("float32",)),
+                                          (programs.coalesced, ())], ids=str)
+def test_programs_over_nccl(worlds, program, args):
+    assert worlds[0](programs.over_nccl, program, *args) == worlds[0](program, *args)
 
 
 # Wrong calls ------------------------------------------------------------------------------------------------------------

@@ -19,9 +19,15 @@ import flambeau as f, flambeau.distributed as d
 timeout = datetime.timedelta(seconds=float(os.environ.get("TIMEOUT", 60)))
 d.init_process_group("mpi", timeout=timeout)
 rank = d.get_rank()
+
+
+def say(*words):  # in one piece: the ranks share the output
+    os.write(1, (" ".join(map(str, words)) + "\\n").encode())
+
+
 x = f.ones(3)
 d.all_reduce(x)
-print("rank", rank, "begins", flush=True)
+say("rank", rank, "begins")
 """
 
 
@@ -42,8 +48,19 @@ def ended_after(text):
 
 
 def test_a_job_that_ends_well(tmp_path):
-    code, text, _ = launch(tmp_path, "d.all_reduce(x); print('sum', x.sum().item())", workers=4)
+    code, text, _ = launch(tmp_path, "d.all_reduce(x); say('sum', x.sum().item())", workers=4)
     assert code == 0 and text.count("sum 48.0") == 4, text
+
+
+def test_a_job_without_native_code(tmp_path):
+    """Where there is no compiler, Python waits itself."""
+    code, text, _ = launch(tmp_path, """
+        works = [d.all_reduce(x, async_op=True) for _ in range(3)]
+        del works
+        work = d.all_reduce(y := f.ones(1000), async_op=True)
+        say("sum", work.get_future().wait()[0].sum().item())
+        """, FLAMBEAU_NATIVE="0")
+    assert code == 0 and text.count("sum 2000.0") == 2, text
 
 
 FATE = {"raises": "raise ValueError('this is why')", "is killed": "os.kill(os.getpid(), signal.SIGKILL)",
@@ -55,10 +72,10 @@ def test_a_rank_that_fails_ends_all(tmp_path, fate):
     """Within 5 seconds, though the others are waiting in a collective; with a code that is not 0 and the culprit's name."""
     code, text, _ = launch(tmp_path, f"""
         if rank == 1:
-            print("AT", time.time(), flush=True)
+            say("AT", time.time())
             {FATE[fate]}
         d.all_reduce(x)
-        print("too far")
+        say("too far")
         """)
     assert time.time() - ended_after(text) < 5
     assert code == {"raises": 1, "is killed": 128 + 9, "exits": 7}[fate] and "too far" not in text
@@ -73,7 +90,7 @@ def test_without_a_launcher_the_others_notice(tmp_path):
     script = tmp_path / "program.py"
     script.write_text(START + "if rank == 1:\n    os.kill(os.getpid(), signal.SIGKILL)\nstart = time.time()\n"
                               "try:\n    d.all_reduce(x)\nexcept RuntimeError as error:\n"
-                              "    print('TOOK', time.time() - start, error)\n")
+                              "    say('TOOK', time.time() - start, error)\n")
     with socket.create_server(("", 0)) as free:
         port = free.getsockname()[1]
     ranks = [subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -103,9 +120,49 @@ def test_restarts(tmp_path):
             open(path, "w").write(str(step))
             if rank == 1 and step == 2 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
                 raise ValueError("once")
-        print("rank", rank, "done after restart", os.environ["TORCHELASTIC_RESTART_COUNT"], flush=True)
+        say("rank", rank, "done after restart", os.environ["TORCHELASTIC_RESTART_COUNT"])
         """, "--max-restarts", "1")
     assert code == 0 and text.count("done after restart 1") == 2 and "restart 1 of 1" in text, text
+
+
+TRAINING = """
+model = f.nn.Linear(4, 1)
+optimizer = f.optim.Adam(model.parameters(), lr=0.05)
+path, start = os.path.join(os.path.dirname(__file__), os.environ["NAME"]), 0
+if os.path.exists(path):
+    saved = f.load(path)
+    model.load_state_dict(saved["model"])
+    optimizer.load_state_dict(saved["optimizer"])
+    start = saved["step"]
+for step in range(start, 8):
+    generator = f.Generator().manual_seed(100 * step + rank)
+    data = f.randn(16, 4, generator=generator)
+    loss = ((model(data) - data.sum(1, keepdim=True)) ** 2).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    for p in model.parameters():
+        d.all_reduce(p.grad, op=d.ReduceOp.AVG)
+    optimizer.step()
+    d.all_reduce(loss := loss.detach(), op=d.ReduceOp.AVG)
+    if rank == 0:
+        f.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step + 1}, path + ".new")
+        os.replace(path + ".new", path)
+        say("loss of step", step, "is", loss.item().hex())
+    d.barrier()
+    if os.environ["NAME"] == "interrupted" and rank == 1 and step == 3 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_training_goes_on_after_a_restart_as_if_nothing_had_happened(tmp_path):
+    """From the last checkpoint, on the same loss curve, to the last digit."""
+    curves = {}
+    for name in ("interrupted", "undisturbed"):
+        code, text, _ = launch(tmp_path, "f.manual_seed(0)\n" + TRAINING, "--max-restarts", "1", NAME=name)
+        assert code == 0, text
+        curves[name] = dict(re.findall(r"loss of step (\d+) is (\S+)", text))
+        assert ("restart 1 of 1" in text) == (name == "interrupted")
+    assert len(curves["interrupted"]) == 8 and curves["interrupted"] == curves["undisturbed"]
 
 
 def test_too_many_failures(tmp_path):
@@ -121,7 +178,7 @@ def test_a_collective_that_hangs_names_the_ranks(tmp_path):
         try:
             d.all_reduce(f.ones(5))
         except RuntimeError as error:
-            print(error, flush=True)
+            say(error)
         """, TIMEOUT="1")
     assert "timed out after 1000 ms in all_reduce(torch.float32, 5, SUM), operation 2" in text, text
     assert "rank 1: last was all_reduce(torch.float32, 3, SUM), operation 1" in text, text

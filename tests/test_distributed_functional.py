@@ -26,3 +26,7 @@ def test_gradients(worlds, name):
 def test_new_tensors(worlds, name):
     ours, theirs = (ranks(programs.functional, name) for ranks in worlds)
     assert ours == theirs
+
+
+def test_compiled_functions_repeat_their_collectives(worlds):
+    assert worlds[0](programs.compiled) == [[[True] * 6, [4] * 5]] * 2  # three in the checks, one barrier

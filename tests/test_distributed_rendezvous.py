@@ -48,9 +48,10 @@ def test_stores(m, tmp_path):
             assert not store.delete_key("key")
         store.set_timeout(SECOND / 20)
         assert store.timeout == SECOND / 20
-        with pytest.raises(m.distributed.DistStoreError):
+        wrong = RuntimeError if (name, m) == ("file", torch) else m.distributed.DistStoreError
+        with pytest.raises(wrong):
             store.get("never")
-        with pytest.raises(m.distributed.DistStoreError):
+        with pytest.raises(wrong):
             store.wait(["never"], SECOND / 20)
 
 
@@ -142,7 +143,7 @@ def test_one_process_needs_no_mpi():
 
 
 # ------------------------------------------------------------------------------------------------------------- launchers
-PROGRAM = """
+PROGRAM = r"""
 import os, flambeau as f, flambeau.distributed as d
 d.init_process_group(os.environ.get("BACKEND", "mpi"), os.environ.get("ADDRESS"), rank=int(os.environ.get("GIVEN_RANK", -1)),
                      world_size=int(os.environ.get("GIVEN_SIZE", -1)))
@@ -225,7 +226,9 @@ def test_options_of_the_launcher(tmp_path):
     script = tmp_path / "show.py"
     script.write_text("import os, sys\ne = os.environ\nprint(e['RANK'], e['GROUP_RANK'], e['ROLE_NAME'], sys.argv[1:])")
     done = subprocess.run([sys.executable, "-m", "flambeau.distributed.launch", "--use_env", "--standalone",
-                           "--nproc_per_node=2", "--role", "worker", "-r", "3", "--log-dir", str(tmp_path / "logs"), str(script), "--lr", "1"],
+                           "--nproc_per_node=2", "--role", "worker", "-r", "3", "--log-dir", str(tmp_path / "logs"),
+                           str(script),
+                           "--lr", "1"],
                           capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 and done.stdout == "", done.stderr
     written = sorted(p.read_text() for p in (tmp_path / "logs").rglob("stdout.log"))

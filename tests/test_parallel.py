@@ -25,7 +25,7 @@ def launch(processes, *command, timeout=600):
 @pytest.mark.parametrize("processes", [1, 2, 4])
 def test_every_way_trains_as_one_process_does(processes):
     said = launch(processes, HERE / "parallel_checks.py")
-    assert said.count(" holds ") >= 16, said
+    assert said.count(" holds ") >= 15, said
 
 
 LOSSES = {"ddp_tutorial": [1.155946, 1.030666, 0.969161],  # PyTorch 2.13's own, under torchrun with two processes

@@ -110,6 +110,9 @@ class GradScaler:
                 found = made[grad.device] = found_inf if grad.device == found_inf.device else found_inf.to(grad.device)
             _amp_foreach_non_finite_check_and_unscale_(
                 [grad], found, inv_scale if grad.device == inv_scale.device else inv_scale.to(grad.device))
+        spread = {g.device_mesh: g for g in gradients if hasattr(g, "device_mesh")}  # DTensors: one process looked at a piece
+        for grad in spread.values():
+            grad._largest_of_all(made[grad.device])
         return made
 
     def unscale_(self, optimizer: Any) -> None:

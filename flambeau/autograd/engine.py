@@ -75,6 +75,11 @@ def current_task() -> Task | None:
     return stack[-1] if stack else None
 
 
+def is_running(task: Task | None) -> bool:
+    """Whether a pass is under way on this thread."""
+    return task is not None and task in getattr(_tasks, "stack", ())
+
+
 _DEEPEST = 40  # backward passes inside each other on one thread
 _keepers = [0]  # blocks of `graphs_kept` that are entered
 

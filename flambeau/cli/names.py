@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 THERE, PARTIAL, REFUSED, MISSING = "there", "partial", "refused", "missing"
 _OPEN = ("torch.ops", "torch.classes")  # filled by libraries when they run: what is in them cannot be known before
 _WITHOUT_EFFECT = ("Accepted", "Does nothing", "Not supported here")  # how docstrings of such functions begin
-_MODULES = {"torch.distributed": "a world of one process works, a larger one raises",
-            "torch.jit": "nothing is compiled by it: functions and modules stay Python"}
+_MODULES = {"torch.jit": "nothing is compiled by it: functions and modules stay Python"}
 _UNKNOWN = object()
 
 

@@ -1,7 +1,8 @@
 """`torch.distributed`: several processes that compute together, on one machine or many.
 
 groups.py says who they are, initialize.py and rendezvous.py how they find one another, collectives.py, messages.py and
-objects.py what they do together; engine.py and mpi/ (or nccl.py) carry it, work.py waits for it, monitor.py notices who is gone.
+objects.py what they do together; engine.py and mpi/ (or nccl.py) carry it, work.py waits for it, monitor.py notices who is
+gone.
 MPI and NCCL are loaded when a group of several processes is made. One process alone needs neither.
 """
 
@@ -33,25 +34,32 @@ from .device_mesh import *  # noqa: F403
 from .ending import write_error
 from .errors import *  # noqa: F403
 from .groups import *  # noqa: F403
-from .groups import _get_default_group, _get_default_store, _get_process_group_name, _rank_not_in_group, _resolve_process_group  # noqa: F401
+from .groups import (  # noqa: F401
+    _get_default_group,
+    _get_default_store,
+    _get_process_group_name,
+    _rank_not_in_group,
+    _resolve_process_group,
+    world,
+)
 from .initialize import *  # noqa: F403
 from .messages import *  # noqa: F403
 from .objects import *  # noqa: F403
 from .reductions import *  # noqa: F403
 from .reductions import _make_nccl_premul_sum  # noqa: F401
-from .rendezvous import register_rendezvous_handler
+from .rendezvous import register_rendezvous_handler, rendezvous
 from .stores import *  # noqa: F403
 from .tcp_store import *  # noqa: F403
 from .work import *  # noqa: F403
 
 __all__ = [*groups.__all__, *collectives.__all__, *device_mesh.__all__, *errors.__all__, *initialize.__all__, *messages.__all__,
            *objects.__all__, *reductions.__all__, *stores.__all__, *tcp_store.__all__, *work.__all__,
-           "register_rendezvous_handler"]
+           "register_rendezvous_handler", "rendezvous"]
 
 _all_gather_base = collectives.all_gather_into_tensor  # its old name
 _reduce_scatter_base = collectives.reduce_scatter_tensor
 sys.modules[f"{__name__}.distributed_c10d"] = distributed_c10d = sys.modules[__name__]  # PyTorch's file
-_REASON = "it is not implemented"
+_REASON = "this part of torch.distributed is not implemented"
 refused_modules(__name__, _REASON, {
     "rpc": "PyRRef init_rpc rpc_sync rpc_async remote shutdown RRef TensorPipeRpcBackendOptions get_worker_info BackendType",
     "autograd": "context backward get_gradients",

@@ -14,8 +14,9 @@ from .groups import ProcessGroup, _rank_not_in_group, get_group_rank, world
 from .reductions import ReduceOp
 from .work import Work, Works
 
-__all__ = ["all_gather", "all_gather_coalesced", "all_gather_into_tensor", "all_gather_single", "all_reduce", "all_reduce_coalesced",
-           "all_to_all", "all_to_all_single", "barrier", "broadcast", "gather", "monitored_barrier", "reduce", "reduce_scatter",
+__all__ = ["all_gather", "all_gather_coalesced", "all_gather_into_tensor", "all_gather_single", "all_reduce",
+           "all_reduce_coalesced", "all_to_all", "all_to_all_single", "barrier", "broadcast", "gather", "monitored_barrier",
+           "reduce", "reduce_scatter",
            "reduce_scatter_single", "reduce_scatter_tensor", "scatter"]
 Done = Work | None
 

@@ -55,6 +55,8 @@ def available() -> bool:
 class NcclEngine(Engine):
     """The collectives of a group over a communicator of NCCL's."""
 
+    device = "cuda"
+
     def __init__(self, group: Any):
         super().__init__(group)
         try:
@@ -86,7 +88,7 @@ class NcclEngine(Engine):
         return current_stream().cuda_stream
 
     def _dense(self, tensor: Tensor) -> Tensor:
-        if tensor.device.type != "cuda":
+        if tensor.device.type != self.device:
             raise RuntimeError(f"No backend type associated with device type {tensor.device.type}: NCCL moves tensors of CUDA "
                                "devices")
         with no_grad():
@@ -226,9 +228,9 @@ class NcclEngine(Engine):
 
     def barrier(self) -> Work:
         """The host waits, too: that is what people use barriers for."""
-        from ..cuda import synchronize
-        self.all_reduce(zeros(1, device="cuda"), ReduceOp.SUM)
-        synchronize()
+        arrived = zeros(1, device=self.device)
+        self.all_reduce(arrived, ReduceOp.SUM)
+        arrived.item()
         return Work(self.group, "barrier")
 
     def agree(self, what: str) -> Work:

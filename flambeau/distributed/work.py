@@ -20,13 +20,14 @@ _PATIENCE = 4.0  # ... and at processes that have ended in peace, whose last dat
 class Work:
     """An operation that may still be going on. Its results are there after wait().
 
-    `pending` is what moves the data (mpi/requests.py has it; None: it is done), `after` what remains to be done then.
+    `pending` is what moves the data (mpi/requests.py has it; None: it is done), `after` what remains to be done then. What is
+    too large to be moved at once has further parts in `later`: each starts one.
     """
 
     def __init__(self, group: Any = None, name: str = "", pending: Any = None, after: Callable[[], None] | None = None,
-                 result: Any = (), check: Any = None):
+                 result: Any = (), check: Any = None, later: tuple[Callable[[], Any], ...] = ()):
         self._group, self._name, self._pending, self._after, self._check = group, name, pending, after, check
-        self._result = list(result)
+        self._result, self._later = list(result), list(later)
         self._error: BaseException | None = None
         self._lock = threading.RLock()
         self._future: Future | None = None
@@ -68,6 +69,9 @@ class Work:
             raise self._group.failed(self, error) from error
         if done and self._check is not None:
             self._check.compare()
+        if done and self._later:
+            self._pending = self._later.pop(0)()
+            return self._moved(seconds)
         return done
 
     def _finish(self) -> None:
@@ -147,6 +151,10 @@ class Work:
         """Has the data moved while Python computes."""
         if self._pending is not None:
             self._pending.watch()
+        started = [start() for start in self._later]
+        for pending in started:
+            pending.watch()
+        self._later = [lambda pending=pending: pending for pending in started]
         return self
 
     def __repr__(self) -> str:

@@ -123,6 +123,9 @@ class Muon(Optimizer):
 def orthogonalized(matrix: Any, coefficients: tuple[float, float, float], steps: int, eps: float) -> Any:
     """The nearest matrix with orthonormal rows or columns, roughly, computed in bfloat16."""
     a, b, c = coefficients
+    if hasattr(matrix, "full_tensor"):  # a DTensor: pieces' products would be rounded each, and sent in every step
+        whole = orthogonalized(matrix.full_tensor(), coefficients, steps, eps)
+        return type(matrix).from_local(whole, matrix.device_mesh)
     x = matrix.to(bfloat16)
     tall = x.size(0) > x.size(1)
     if tall:

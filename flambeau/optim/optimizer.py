@@ -125,7 +125,8 @@ class Optimizer:
                 for p, state in zip(parameters, states):
                     if not state:
                         self.prepare(group, p, state)
-            self.update(group, parameters, [p._grad for p in parameters], states)
+            grads = [p._grad if p._plain else p.grad for p in parameters]  # a DTensor's gradient is one, too
+            self.update(group, parameters, grads, states)
 
     def prepare(self, group: dict[str, Any], p: Tensor, state: dict[str, Any]) -> None:
         """Fills the state of a parameter that is updated for the first time."""

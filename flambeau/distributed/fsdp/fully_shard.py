@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ... import distributed as dist
-from ...autograd.engine import current_task
+from ...autograd.engine import current_task, is_running
 from ...autograd.graph import saved_tensors_hooks
 from ...autograd.modes import is_grad_enabled
+from ...autograd.state import state as thread_state
 from ...backends import registry
 from ...nn.module import Module
 from ...tensors.tensor import Tensor, wrap
@@ -101,7 +102,7 @@ class _State:
 
     def after_forward(self, module: Any, args: Any, output: Any) -> Any:
         self.depth -= 1
-        if not self.depth and self.group.reshard_after_forward:
+        if not self.depth and (self.group.reshard_after_forward or not is_grad_enabled()):
             self.group.reshard()
         if self is self.root and not self.depth:
             for state in self.all:  # what was sent ahead for nobody
@@ -140,7 +141,7 @@ class _State:
         """Has the end of this backward pass finish all groups."""
         root = self.root or self
         task = current_task()
-        if task is not None and root.pass_task is not task and root.pass_task is None:
+        if task is not None and not is_running(root.pass_task):  # (one that raised has left its task behind)
             root.pass_task = task
             task.callbacks.append(root.after_backward)
 
@@ -152,24 +153,24 @@ class _State:
     # ---------------------------------------------------------------------------------------------------- saved tensors
     @contextlib.contextmanager
     def saving(self) -> Iterator[None]:
-        """Inside, the graph keeps windows onto whole parameters by their place."""
+        """Inside, the graph keeps windows onto whole parameters by their place; hooks around this block get all else."""
         spans = {}
         for m in self.group.members:
             array = m.whole._array
             start = registry.backend_of(array).address(array) if array.size else 0
             spans[m] = (start, start + array.size * array.dtype.itemsize)
 
+        outer = thread_state.saved_hooks[-1] if thread_state.saved_hooks else (lambda t: t, lambda t: t)
+
         def pack(tensor: Tensor) -> Any:
             array = tensor._array
-            if not array.size:
-                return tensor
-            here = registry.backend_of(array).address(array)
+            here = registry.backend_of(array).address(array) if array.size else 0
             for m, (start, end) in spans.items():
                 if start <= here < end and array.dtype == m.whole._array.dtype:
                     return _Kept(m, None if tensor is m.whole else tensor)
-            return tensor
+            return outer[0](tensor)
 
-        with saved_tensors_hooks(pack, lambda kept: kept.tensor() if isinstance(kept, _Kept) else kept):
+        with saved_tensors_hooks(pack, lambda kept: kept.tensor() if isinstance(kept, _Kept) else outer[1](kept)):
             yield
 
 
@@ -204,10 +205,8 @@ class FSDPModule:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         state = _state_of(self)
-        if not (state.group.reshard_after_forward or (state.root is None and not state.chosen)) or not is_grad_enabled():
-            return super().__call__(*args, **kwargs)
         state.find_root()
-        if not state.group.reshard_after_forward:
+        if not state.group.reshard_after_forward or not is_grad_enabled():
             return super().__call__(*args, **kwargs)
         state.group.unshard()
         with state.saving():

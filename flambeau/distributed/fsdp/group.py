@@ -93,7 +93,7 @@ class ParameterGroup:
             member.show(member.sharded)
         self.sync = self.reshard_after_backward = True
         self.divisor: float | None = None
-        self.gathered: Any = None      # the memory of all whole parameters, while there is one
+        self.gathered: Any = None      # the versions of the pieces that whole parameters were made of, while there are any
         self.waiting: Any = None       # (work, memory) of a gathering under way
         self.reducing: list[Any] = []  # works of this pass
         self.owner: Any = None
@@ -133,17 +133,22 @@ class ParameterGroup:
 
     def unshard(self) -> None:
         """Lets the module compute with whole parameters."""
-        if self.gathered is not None or not self.members:
+        if not self.members or self.gathered == self._versions():
             return
+        if self.gathered is not None:
+            self.reshard()  # its pieces were changed since
         self.start_gathering()
         with no_grad():
             for work, _, memory, members in self.waiting:
                 if work is not None:
                     work.wait()
                 self._lay(memory.view(self.shards, -1), members)
-        self.waiting, self.gathered = None, True
+        self.waiting, self.gathered = None, self._versions()
         for m in self.members:
             m.show(m.whole)
+
+    def _versions(self) -> list[Any]:
+        return [(id(m.sharded._array), m.sharded._version) for m in self.members]
 
     def _lay(self, rows: Tensor, members: list[Member]) -> None:
         """Makes whole parameters of all processes' pieces (one row each)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -31,6 +32,7 @@ _OPS = {ReduceOp.SUM: "SUM", ReduceOp.AVG: "SUM", ReduceOp.PREMUL_SUM: "SUM", Re
 _OPS_OF_BOOL = {ReduceOp.SUM: "BOR", ReduceOp.MAX: "BOR", ReduceOp.BOR: "BOR", ReduceOp.PRODUCT: "BAND", ReduceOp.MIN: "BAND",
                 ReduceOp.BAND: "BAND", ReduceOp.BXOR: "BXOR"}
 _DTYPE_CODES = {dtype: code for code, dtype in enumerate(dtypes.ALL)}
+_PIECE = 16 << 20  # bytes
 _TAG_STEP = 64  # a message's tag is the user's and the dtype's: what was sent as another dtype is not received
 
 
@@ -79,12 +81,12 @@ class MpiEngine(Engine):
         return [tuple(tensor.shape)] if self.group.careful else []
 
     def _work(self, name: str, start: Callable[[], list[Any]], after: Callable[[], None] | None, result: list[Tensor],
-              keep: Any, *facts: Any) -> Work:
+              keep: Any, *facts: Any, later: tuple[Callable[[], Any], ...] = ()) -> Work:
         """Starts an operation whose facts must be the same on all ranks."""
         check = self.agreement.start(name, *facts)
         requests = start()
         pending = Pending([check.request, *requests], (keep, check))
-        return Work(self.group, name, pending, after, result, check)
+        return Work(self.group, name, pending, after, result, check, later)
 
     # --------------------------------------------------------------------------------------------------- reductions
     def _summands(self, tensor: Tensor, op: Any) -> tuple[Tensor, Any]:
@@ -112,10 +114,26 @@ class MpiEngine(Engine):
 
     def all_reduce(self, tensor: Tensor, op: Any) -> Work:
         values, combine = self._summands(tensor, op)
+        first, *rest = self._pieces(values)
+        start = self.communicator.Iallreduce
         return self._work(
-            "all_reduce", lambda: [self.communicator.Iallreduce(self.MPI.IN_PLACE, self._typed(values), combine)],
-            lambda: self._combined(tensor, values, op), [tensor], values, tensor.dtype, tensor.numel(),
-            reductions.kind(op).name, *self._shape(tensor))
+            "all_reduce", lambda: [start(self.MPI.IN_PLACE, first, combine)], lambda: self._combined(tensor, values, op),
+            [tensor], values, tensor.dtype, tensor.numel(), reductions.kind(op).name, *self._shape(tensor),
+            later=tuple(functools.partial(self._piece, piece, combine, values) for piece in rest))
+
+    def _piece(self, piece: list[Any], combine: Any, values: Tensor) -> Pending:
+        return Pending([self.communicator.Iallreduce(self.MPI.IN_PLACE, piece, combine)], values)
+
+    def _pieces(self, tensor: Tensor) -> list[list[Any]]:
+        """The tensor's memory, in pieces where it is large: for each operation MPI takes scratch memory of its size, and beyond
+        32 MB the system hands out, and fills with zeros, fresh pages every time."""
+        memory, count, kind = self._typed(tensor)
+        if memory.nbytes <= 2 * _PIECE:
+            return [[memory, count, kind]]
+        start, item = native.pointer(tensor._array) or 0, tensor.element_size()
+        step = _PIECE // item
+        return [[self.MPI.buffer.fromaddress(start + at * item, min(step, count - at) * item), min(step, count - at), kind]
+                for at in range(0, count, step)]
 
     def reduce(self, tensor: Tensor, root: int, op: Any) -> Work:
         mine = self.rank == root

@@ -61,8 +61,8 @@ class Manager:
         for line in os.fdopen(self.ours, "r", closefd=False):
             words = dict(word.split("=", 1) for word in line.split() if "=" in word)
             answer = getattr(self, f"_{words.get('cmd', '')}", None)
-            said = f"cmd={words.get('cmd')} rc=-1 msg=unknown" if answer is None else answer(words)
             try:
+                said = f"cmd={words.get('cmd')} rc=-1 msg=unknown" if answer is None else answer(words)
                 os.write(self.ours, f"{said}\n".encode())
             except OSError:  # the process is ending
                 return
@@ -95,14 +95,15 @@ class Manager:
         return "cmd=get_result rc=-1 msg=key_not_found value=unknown"
 
     def _barrier_in(self, words: dict[str, str]) -> str:
+        """When all have come. Where the store is gone the others are, too, and there is nobody to wait for."""
         self.barriers += 1
         done = f"barrier/{self.barriers}/done"
-        if self.store.add(f"barrier/{self.barriers}", 1) == self.size:
-            self.store.set(done, "1")
         try:
+            if self.store.add(f"barrier/{self.barriers}", 1) == self.size:
+                self.store.set(done, "1")
             self.store.wait([done])
-        except RuntimeError:  # the store is gone, or some process is: MPICH gives up on what it was doing
-            return "cmd=barrier_out rc=-1"
+        except (RuntimeError, OSError):
+            pass
         return "cmd=barrier_out rc=0"
 
     def _finalize(self, words: dict[str, str]) -> str:

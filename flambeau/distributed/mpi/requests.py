@@ -36,7 +36,9 @@ class Pending:
     def watch(self) -> None:
         """Has C's thread move the data while Python computes."""
         library = _library()
-        if library is not None and self._memory[0]:
+        if library is None:
+            _watched[id(self)] = self  # nobody does, but its buffers must live until it is finished
+        elif self._memory[0]:
             _sweep()
             _watched[self._address] = self
             library.fl_messages_watch(self._address)
@@ -75,6 +77,7 @@ class Pending:
         while True:
             self.requests = [r for r in self.requests if not r.Test(self.status)]
             if not self.requests:
+                _watched.pop(id(self), None)
                 return True
             if time.monotonic() > deadline:
                 return False

@@ -97,10 +97,6 @@ def _without_launcher(MPI: Any, store: Store, rank: int, size: int, hosts: list[
     with Manager(PrefixStore(name, store), rank, size, hosts, name) as manager:
         at_end(lambda failed: manager.close())  # the last step: MPI asks until it has ended
         _initialize(MPI, rank)
-    world = MPI.COMM_WORLD
-    world.Barrier()
-    _unlink_shared_memory()
-    world.Barrier()
 
 
 def _unlink_shared_memory() -> None:
@@ -127,6 +123,8 @@ def _initialize(MPI: Any, rank: int | None = None) -> None:
         raise DistBackendError("this MPI library does not allow several threads to use it (MPI_THREAD_MULTIPLE)")
     for communicator in (MPI.COMM_WORLD, MPI.COMM_SELF):
         communicator.Set_errhandler(MPI.ERRORS_RETURN)
+    MPI.COMM_WORLD.Barrier()
+    _unlink_shared_memory()
     at_end(lambda failed: _leave(MPI, rank is not None, failed))
 
 

@@ -8,8 +8,6 @@ right and costs a gather.
 from __future__ import annotations
 
 import contextlib
-import functools
-import inspect
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -140,8 +138,3 @@ def bound(func: Any, args: Any, kwargs: Any, names: Sequence[str]) -> dict[str, 
 def without_partial(x: DTensor) -> DTensor:
     """Summands added up."""
     return gathered(x, ()) if is_partial(x.placements) else x
-
-
-@functools.cache
-def _parameters(func: Any) -> tuple[str, ...]:
-    return tuple(inspect.signature(func).parameters)

@@ -200,6 +200,13 @@ class DTensor(Tensor):
     def _where(self) -> tuple[Any, ...]:
         return self._spec.mesh, self._spec.placements, self._spec.shape
 
+    def _largest_of_all(self, value: Tensor) -> None:
+        """A local number becomes the largest that a process of the mesh has (GradScaler asks it for "a piece was infinite")."""
+        from ... import distributed as dist
+        for i, n in enumerate(self._spec.mesh.shape):
+            if n > 1:
+                dist.all_reduce(value, op=dist.ReduceOp.MAX, group=self._spec.mesh.get_group(i))
+
     # ----------------------------------------------------------------------------------------------------- Python's
     T = property(lambda self: self.permute(*range(self.ndim - 1, -1, -1)) if self.ndim else self)
     mT = property(lambda self: self.transpose(-2, -1))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...backends.facts import POINTWISE
 from ...nn import functional as F
 from ...ops.core.export import FUNCTIONS
+from ...utils._pytree import tree_map
 from . import random, rules_shape  # noqa: F401  (they enter themselves)
 from .dispatch import RULES, bound, distributed_in, everywhere, execute, gathered, rule, without_partial
 from .dtensor import DTensor, as_dtensor, local_of, moved
-from .layout import is_partial
+from .layout import is_partial, local_geometry
 from .moves import redistributed, shared
 from .placement_types import Partial, Replicate, Shard
 
@@ -54,6 +56,13 @@ def pointwise(func: Any, args: Any, kwargs: Any) -> Any:
     return execute(func, args, kwargs, [aligned(t, out, shape) for t in given], out, lambda made: shape)
 
 
+# Elements by themselves, though no single kernel of that kind computes them.
+for _names in (("masked_fill", "clamp_min", "clamp_max", "round"), ("hardtanh", "selu", "relu6", "logsigmoid"),
+               ("softsign", "tanhshrink", "float_power", "positive"), ("bool", "int", "long", "rdiv")):
+    for _name in _names:
+        RULES[_name] = pointwise
+
+
 def _kept(func: Any, args: Any, kwargs: Any) -> Any:
     """What is true of pieces: copies, casts, new tensors of the same shape."""
     x = args[0]
@@ -93,8 +102,8 @@ def in_place(func: Any, args: Any, kwargs: Any) -> Any:
     if is_partial(target.placements) and name != "zero_":
         raise NotImplementedError(f"{name} on a DTensor with summands, {target.placements}, is not implemented: redistribute "
                                   "it")
-    if RULES.get(name[:-1]) not in (None, pointwise, add, _kept) or (
-            RULES.get(name[:-1]) is None and not _elementwise(name[:-1])):
+    known = RULES.get(name[:-1])
+    if known not in (None, pointwise, add, _kept) or (known is None and not _elementwise(name[:-1])):
         raise NotImplementedError(f"{name} is not implemented for DTensors in flambeau: use {name[:-1]}")
     shape, local = target.shape, local_of(target)
 
@@ -107,7 +116,6 @@ def in_place(func: Any, args: Any, kwargs: Any) -> Any:
         cut = [i for i, p in enumerate(target.placements) if isinstance(p, Shard) and isinstance(want[i], Replicate)]
         return shared(local_of(moved(t, want)), t.device_mesh, cut)
 
-    from ...utils._pytree import tree_map
     made = func(*tree_map(piece, args), **tree_map(piece, kwargs))
     target._array, target._node, target._counter = made._array, made._node, made._counter
     for name in ("_base", "_seen"):
@@ -117,7 +125,6 @@ def in_place(func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _elementwise(name: str) -> bool:
-    from ...backends.facts import POINTWISE
     return name in POINTWISE or name in ("zero", "fill", "copy", "clamp")
 
 
@@ -143,8 +150,7 @@ def _number(func: Any, args: Any, kwargs: Any) -> Any:
     return func(args[0].full_tensor(), *args[1:], **kwargs)
 
 
-for _name in ("item", "tolist", "equal", "allclose"):
-    RULES[_name] = everywhere if _name in ("equal", "allclose") else _number
+RULES["item"] = RULES["tolist"] = _number
 
 
 @rule
@@ -273,7 +279,6 @@ def embedding(func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _own_rows(places: DTensor, table: DTensor, wi: Any, wt: Any, out: Any, shape: Any) -> DTensor:
-    from .layout import local_geometry
     mesh = table.device_mesh
     local = local_of(moved(table, tuple(wt)))
     (rows, _), (start, _) = local_geometry(table.shape, mesh, wt)
@@ -356,7 +361,7 @@ def layer_norm(func: Any, args: Any, kwargs: Any) -> Any:
     count = len(named["normalized_shape"])
     x = gathered(x, range(x.ndim - count, x.ndim))
     whole = (Replicate(),) * x.device_mesh.ndim
-    others = [t for t in distributed_in(args[1:], kwargs)]
+    others = distributed_in(args[1:], kwargs)
     return execute(func, (x, *args[1:]), kwargs, [x.placements, *[whole] * len(others)], x.placements, lambda made: x.shape)
 
 

@@ -1,4 +1,4 @@
-"""Modules on several devices or processes: here on one."""
+"""Modules on several processes (DistributedDataParallel) or devices (of which there is one)."""
 
 from __future__ import annotations
 

@@ -19,7 +19,6 @@ from ...autograd.node import Edge
 from ...autograd.variable import Variable
 from ...autograd.views import history_of
 from ...creation.factories import tensor, zeros
-from ...ops.core.export import FUNCTIONS
 from ...tensors.dtypes import int64
 from ...tensors.tensor import Tensor
 from .buckets import Bucket, GradBucket, assign
@@ -171,20 +170,17 @@ class Reducer:
                 return
             if grad.is_sparse:
                 raise NotImplementedError("DistributedDataParallel: sparse gradients are not implemented in flambeau")
-            grad = grad.detach()
-            if self.hook is not None or self.divisor == 1:
-                if grad._array is not view._array:
-                    view.copy_(grad)
-            elif grad._array is view._array:
-                view.mul_(1 / self.divisor)
-            else:
-                FUNCTIONS["mul"](grad, 1 / self.divisor, out=view)
+            if grad._array is not view._array:
+                view.copy_(grad.detach())
             if self.views:
                 p._grad = view
 
     def _send(self, number: int) -> None:
         bucket = self.buckets[number]
         if self.hook is None:
+            if self.divisor != 1:
+                with no_grad():
+                    bucket.buffer.mul_(1 / self.divisor)  # one pass over the bucket instead of one per gradient
             bucket.result = dist.all_reduce(bucket.buffer, group=self.group, async_op=True)
             return
         state, hook = self.hook
