@@ -253,7 +253,7 @@ struct arrays {
     void *yes;
 };
 static struct arrays np;
-enum { WRITABLE = 0x501, LINE = 512, SMALL = 1 << 20, SLAB = 2 << 20, HOMES = 64 };
+enum { WRITABLE = 0x501, LINE = 512, SMALL = 1 << 20, SLAB = 2 << 20, NOTED = 8 << 20, HOMES = 64 };
 
 static struct home { void *lists; long *counts, device; } homes[HOMES];  // counts: bytes in use, the most that ever were
 static int known, devices;
@@ -298,7 +298,7 @@ static struct list *list_of(void *lists, long size) {
 }
 
 static void *piece(long bytes) {
-    if (home && home_generation == generation && bytes) {
+    if (home && home_generation == generation && bytes && bytes < NOTED) {  // of larger ones Python notes the line
         long size = rounded(bytes);
         struct home *from = home;
         struct list *free = list_of(from->lists, size);

@@ -93,7 +93,8 @@ def _takes_part(value: Any) -> bool:
     if kind is Tensor:
         return False
     if isinstance(value, Tensor):
-        return not kind._without_overrides and not (kind._dispatches and kind.__torch_function__ is _disabled_torch_function_impl)
+        return not kind._without_overrides and not (
+            kind._dispatches and kind.__torch_function__ is _disabled_torch_function_impl)
     return kind not in _PLAIN and hasattr(kind, "__torch_function__") and kind is not type and (
         kind.__torch_function__ is not _disabled_torch_function_impl)
 
