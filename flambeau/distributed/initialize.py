@@ -14,7 +14,6 @@ from .rendezvous import rendezvous, slurm
 from .stores import PrefixStore, Store
 
 __all__ = ["init_process_group", "new_group", "new_subgroups", "new_subgroups_by_enumeration", "split_group"]
-_inits = 0  # how often this process has made a default group: a store may be used for several, one after another
 
 
 def init_process_group(backend: str | None = None, init_method: str | None = None, timeout: datetime.timedelta | None = None,
@@ -80,35 +79,38 @@ def _found_by_mpi(timeout: datetime.timedelta) -> tuple[Store, int, int, Any]:
     communicator = world_of_mpiexec()
     rank, size = communicator.rank, communicator.size
     served = TCPStore("localhost", 0, None, True, timeout, wait_for_workers=False) if rank == 0 else None
-    host, port = communicator.bcast(None if served is None else (socket.gethostname(), served.port))
+    hosts = communicator.allgather(socket.gethostname())
+    host = "localhost" if len(set(hosts)) == 1 else hosts[0]  # a machine need not know its own name
+    port = communicator.bcast(None if served is None else served.port)
     return served or TCPStore(host, port, None, False, timeout, wait_for_workers=False), rank, size, communicator
 
 
 def _make_world(backend: str, store: Store, rank: int, size: int, timeout: datetime.timedelta, communicator: Any,
                 device: Any) -> None:
-    global _inits
-    store = PrefixStore(f"world {_inits}", store)
+    # A store may serve several worlds, one after another: each rank counts its own.
+    store = PrefixStore(f"world {store.add(f'worlds of rank {rank}', 1)}", store)
     if size > 1 and communicator is None and set(BackendConfig(backend).device_backend_map.values()) != {Backend.NCCL}:
         from .mpi.start import start
         communicator = start(store, rank, size, timeout)
     elif size > 1:
         from .mpi.start import assembled
         assembled(store, rank, size, timeout)
-    _inits += 1
     monitor = Monitor(store, rank, size) if size > 1 else None
     made = ProcessGroup(backend, list(range(size)), rank, timeout, "0", PrefixStore("group 0", store), "default_pg", monitor)
     made.bound_device_id = device
     _enter(made, communicator)
     GroupMember.WORLD = made
-    if communicator is not None:
-        made.engine("cpu")
+    _made.clear()
 
 
 def _enter(group: ProcessGroup, communicator: Any) -> None:
+    """Makes the group known. What is collective about its engine happens now, while all of its ranks are here."""
     group.communicator = communicator
     groups._groups[group.group_name] = group
     if group.monitor is not None:
         group.monitor.groups[group.group_name] = group
+    if communicator is not None and group.size() > 1 and "cpu" in group.config.device_backend_map:
+        group.engine("cpu")
 
 
 # ------------------------------------------------------------------------------------------------------- further groups
@@ -141,8 +143,6 @@ def new_group(ranks: Any = None, timeout: datetime.timedelta | None = None, back
         everybody = default.communicator.Get_group()
         communicator = default.communicator.Create_group(everybody.Incl(chosen), zlib.crc32(name.encode()) & 0x7fff)
     _enter(made, communicator)
-    if communicator is not None and len(chosen) > 1:
-        made.engine("cpu")
     return made
 
 

@@ -34,6 +34,8 @@ class Agreement:
         self.facts = facts
         number = _sums.get(facts)
         if number is None:
+            if len(_sums) > 10_000:  # sizes that never come again
+                _sums.clear()
             number = _sums[facts] = zlib.crc32(repr(facts).encode())
         return Check(self, facts, number + (self.count << 32))
 
