@@ -125,7 +125,7 @@ class Optimizer:
                 for p, state in zip(parameters, states):
                     if not state:
                         self.prepare(group, p, state)
-            grads = [p._grad if p._plain else p.grad for p in parameters]  # a DTensor's gradient is one, too
+            grads = [p._grad if p._without_overrides else p.grad for p in parameters]  # a DTensor's gradient is one, too
             self.update(group, parameters, grads, states)
 
     def prepare(self, group: dict[str, Any], p: Tensor, state: dict[str, Any]) -> None:

@@ -15,10 +15,11 @@ from .. import flags
 from ..facts import POINTWISE
 from . import folds, memory, pointwise, table
 from .arrays import CudaArray, storage, windows
-from .driver import machine
+from .driver import blocking, machine
 from .launch import library
 
 _P, _BYTE = ctypes.c_void_p, np.dtype(np.uint8)
+_BLOCKING = blocking()
 _METHOD = 4      # of an object, without further arguments
 _kept: list[Any] = []
 
@@ -42,9 +43,10 @@ def _slow_into(target: CudaArray, name: str, *args: Any) -> bool:
 
 
 def _is_repeatable(name: str) -> bool:
-    """Whether such a call does the same launches whenever its arguments have the same geometry and numbers."""
-    return name in table.REPEATABLE or name in table.WRITERS or (name not in table.KERNELS and (
-        name in POINTWISE or folds.folds(name)))
+    """Whether such a call does the same launches whenever its arguments have the same geometry and numbers. (Where each call
+    waits for the device, Python does them all.)"""
+    return not _BLOCKING and (name in table.REPEATABLE or name in table.WRITERS or (name not in table.KERNELS and (
+        name in POINTWISE or folds.folds(name))))
 
 
 def _compute(name: str, *args: Any) -> Any:
@@ -56,6 +58,8 @@ def _into(target: CudaArray, name: str, *args: Any) -> bool:
     """Writes what a kernel makes of its arguments to an array, and says whether it did."""
     if name in table.WRITERS:
         return table.WRITERS[name](target, *args)
+    if _BLOCKING:
+        return False  # nobody would wait for it
     for a in args:
         if type(a) is CudaArray and windows.owner(a) is windows.owner(target) and (
                 a.ctypes.data, a.shape, a.strides) != (target.ctypes.data, target.shape, target.strides):
