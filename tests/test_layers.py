@@ -9,7 +9,7 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "flambeau"
 ARRAY_LIBRARIES = {"numpy", "cupy", "scipy", "ml_dtypes"}
-INTEROP = {"interop.py", "testing.py"}
+INTEROP = {"interop.py", "nccl.py", "testing.py"}
 FILES = sorted(p for p in PACKAGE.rglob("*.py"))
 # Native code works on the memory of arrays: native/ (whose kernels backends/cpu calls)
 # and compiler/ (which records kernel calls on arrays and plans their memory) handle arrays as backends/ does.

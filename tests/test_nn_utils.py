@@ -257,9 +257,6 @@ def test_skip_init():
 
 
 def test_names_that_are_not_there_say_so():
-    C = flambeau.utils.checkpoint
-    with pytest.raises(NotImplementedError, match="selective"):
-        C.create_selective_checkpoint_contexts([])
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         flambeau.utils.nonsense
 

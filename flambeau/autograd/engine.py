@@ -432,7 +432,7 @@ def _checked_tuple(replaced: Any, given: tuple[Any, ...], hook: Any) -> tuple[An
 def _post_hooks(node: Node, results: Any, grads: Any) -> Any:
     outputs = tuple(grads) if node.outputs is not None else (grads,)
     results, shown = list(results), node._shown()
-    given = tuple([results[i] if node.next[i] is not None else None for i in shown])
+    given = tuple([results[i] if node.next[i] is not None or node.ctx is not None else None for i in shown])
     for hook in list(node.hooks.post.values()):
         replaced = hook(given, outputs)
         if replaced is not None:

@@ -43,7 +43,7 @@ def library() -> ctypes.CDLL:
 @functools.cache
 def redirecting() -> ctypes.CDLL:
     """What stands between a launch and the driver (native/cuda_graph.c)."""
-    made = toolchain.load(toolchain.build((toolchain.HERE / "cuda_graph.c").read_text(), "cudagraph"))
+    made = toolchain.load(toolchain.build((toolchain.HERE / "cuda_graph.c").read_text(), "cuda_graph"))
     made.fl_graph_attach(_P(machine().launch), _P(machine().node_setter))
     made.fl_graph_redirect.restype = made.fl_graph_launched.restype = ctypes.c_long
     made.fl_graph_redirect.argtypes = [_P, _P, ctypes.c_long]

@@ -15,6 +15,7 @@ class Held(Tensor):
     """
 
     _without_overrides = False
+    _grad_elsewhere: Tensor | None = None  # a gradient that was set, with other places
 
     def _rebuilt(self, values: Tensor) -> Held:
         raise NotImplementedError
@@ -46,11 +47,13 @@ class Held(Tensor):
     @property
     def grad(self) -> Held | None:
         grad = self._held_values.grad
-        return None if grad is None else self._rebuilt(grad)
+        return self._grad_elsewhere if grad is None else self._rebuilt(grad)
 
     @grad.setter
     def grad(self, value: Any) -> None:
-        self._held_values.grad = value._held_values if isinstance(value, Held) else value
+        same = isinstance(value, Held) and value._held_values.shape == self._held_values.shape
+        self._held_values.grad = value._held_values if same else None
+        self._grad_elsewhere = None if same else value
 
     def retain_grad(self) -> None:
         self._held_values.retain_grad()
