@@ -1,11 +1,13 @@
 """Conversion of dtype, device and layout; clone, detach, copy_; storages."""
 
 import copy
+import math
 import pickle
 import warnings
 
 import pytest
 import torch
+from compare import agree
 
 import flambeau as fb
 
@@ -219,3 +221,15 @@ def test_as_strided_covers_the_whole_storage_only():
     with pytest.raises(RuntimeError):
         x.as_strided((5,), (1,), 2)
     assert fb.zeros(3, 0).as_strided((0,), (1,)).shape == (0,)
+
+
+@pytest.mark.parametrize("name", ["int64", "int32", "uint8", "bool", "float32", "float64", "complex64", "bfloat16"])
+@pytest.mark.parametrize("shape", [(3,), (2, 3), (1, 3), ()])
+def test_integers_are_no_part_of_the_graph(name, shape):
+    def program(t):
+        x = (t.arange(1.0, 1 + max(math.prod(shape), 1), dtype=t.float64).reshape(shape) / 2).requires_grad_()
+        y = x * 1
+        made = y.to(getattr(t, name))
+        (y - made.to(t.float64).real).sum().backward()
+        return made.requires_grad, y.type_as(made).requires_grad, x.grad
+    agree(program, graph=False)

@@ -136,8 +136,9 @@ fast_call(vector_norms.norm, vector_norms.vector_norm_row, "input p=2", chars="f
 _dense = "x.flags.c_contiguous and 1 not in x.shape"  # so that NumPy's strides are PyTorch's
 fast_call(convert.clone, convert._clone, "input", chars="fd", made="x.copy()",
           when=f"x.size < LARGE and {_dense}", given="None")
+# (not to integers: such a result is no part of the graph, and this records without asking)
 fast_call(convert.to, convert._to_copy, "self dtype", chars="fdlbhiB?", made="x.astype(dtype.native)", toplevel=False,
-          when="dtype.__class__ is Dtype and dtype.native.char in chars and dtype.native is not x.dtype and x.size < LARGE and "
+          when="dtype.__class__ is Dtype and dtype.native.char in 'fd' and dtype.native is not x.dtype and x.size < LARGE and "
                f"{_dense}", given="dtype.native; 'preserve'", Dtype=dtypes.dtype)
 
 
