@@ -24,6 +24,10 @@ VALUES = {
     "grid_sample of no channels": lambda t: t.nn.functional.grid_sample(t.zeros(2, 0, 5, 5), t.zeros(2, 3, 3, 2),
                                                                         align_corners=False),
     "diff with more at its ends": lambda t: t.diff(t.tensor([1, 3, 2]), prepend=t.tensor([7]), append=t.tensor([4, 5])),
+    "zero times what is not a number": lambda t: t.stack([
+        t.tensor([[float("nan")], [INF]]) @ t.zeros(1, 1),
+        t.nn.functional.linear(t.tensor([[float("nan")], [INF]]), t.zeros(1, 1)),
+        t.mm(t.tensor([[float("nan")], [INF]]), t.zeros(1, 1)), (t.zeros(1, 1) @ t.tensor([[float("nan"), INF]])).t()]),
     "asarray of a capsule": lambda t: t.asarray(t.utils.dlpack.to_dlpack(t.arange(3))),
     **{f"cond of a singular matrix, {p}": lambda t, p=p: t.linalg.cond(t.zeros(2, 2), p)
        for p in (None, 1, -1, 2, INF, -INF, "fro")},
@@ -112,3 +116,12 @@ def test_too_many_dimensions_are_refused():
                  lambda: flambeau.zeros(many[1:]).unsqueeze(0)):
         with pytest.raises(RuntimeError, match="only tensors with up to 64 dims are supported"):
             call()
+
+
+@pytest.mark.parametrize("name", ["max", "min", "amax", "median"])
+def test_a_gradient_that_is_not_a_number(name):
+    def program(t):
+        x = t.tensor([1.0, 3.0, 3.0, 0.0], requires_grad=True)
+        (getattr(x, name)() * float("nan")).backward()
+        return x.grad
+    agree(program, graph=False)

@@ -207,7 +207,8 @@ def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor
                 inner2, cols = y.shape
                 if inner != inner2:
                     raise cannot_multiply(rows, inner, inner2, cols)
-                return _mm.tensor(mode, _small_product(x, y) if rows * cols * inner < _SMALL else _mm.cpu(x, y), input, other)
+                return _mm.tensor(mode, _small_product(x, y) if inner > 1 and rows * cols * inner < _SMALL else (
+                    _mm.cpu(x, y)), input, other)
     return _matmul_general(input, other, out)
 
 

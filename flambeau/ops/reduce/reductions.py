@@ -385,7 +385,7 @@ def whole_tied_grad(grad: Tensor, self: Tensor, result: Tensor) -> Tensor:
     mask, nan = self == result, result.isnan()
     if possible(nan):
         mask = FUNCTIONS["where"](nan, self.isnan(), mask)
-    return mask * (grad / mask.sum())
+    return FUNCTIONS["where"](mask, grad / mask.sum(), 0.0)  # a gradient that is not a number stays where it belongs
 
 
 def picked_grad(grad: Tensor, self_shape: Any, dim: int, indices: Tensor, keepdim: bool) -> Tensor:

@@ -17,6 +17,8 @@ _dot, _add, _matmul = np.dot, np.add, np.matmul
 
 
 def _product(a: ndarray, b: ndarray) -> ndarray:
+    if a.shape[1] == 1:  # as in linalg/matmul.py
+        return np.multiply(a, b)
     made = gemm.mm(a, b) if a.size * b.shape[1] >= gemm.WORTH else None
     if made is not None:
         return made

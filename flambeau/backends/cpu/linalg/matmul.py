@@ -54,6 +54,8 @@ def _fits(a: ndarray, b: ndarray) -> bool:
 def mm(a: ndarray, b: ndarray) -> ndarray:
     if a.dtype.char not in _BLAS:
         return product(a, b)
+    if a.shape[1] == 1:  # (np.dot makes nothing of zero times what is not a number, where one matrix is a number)
+        return np.multiply(a, b)
     made = gemm.mm(a, b) if a.size * b.shape[1] >= gemm.WORTH else None
     if made is not None:
         return made
