@@ -173,3 +173,15 @@ def test_forms_of_calls_that_handlers_see():
         return seen
 
     assert program(flambeau) == program(torch)
+
+
+def test_a_list_that_holds_itself_is_refused_as_ever():
+    class Quiet(flambeau.Tensor):
+        @classmethod
+        def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+            return func(*args, **(kwargs or {}))
+
+    within = []
+    within.append(within)
+    with pytest.raises(ValueError, match="too many dimensions"):
+        flambeau.tensor(within)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import traceback
 from collections import defaultdict
 from collections.abc import Callable
@@ -15,6 +16,9 @@ from .checkpoint import SAC_IGNORED_OPS, CheckpointPolicy, SelectiveCheckpointCo
 
 SAC_IGNORED_OPS.add(aten.detach.default)
 _SAVED = (CheckpointPolicy.MUST_SAVE, CheckpointPolicy.PREFER_SAVE)
+
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 class _Kept:
@@ -110,7 +114,7 @@ class Log(TorchDispatchMode):
         out = func(*args, **(kwargs or {}))
         given = ", ".join([_described(a) for a in (*args, *(kwargs or {}).values())])
         self.lines.append(f"${len(self.lines)}: {_described(out)} = torch._ops.{func}({given})")
-        frames = [f for f in traceback.extract_stack() if "/flambeau/" not in f.filename.replace("\\", "/")]
+        frames = [f for f in traceback.extract_stack() if not f.filename.startswith(_PACKAGE)]
         self.stacks.append(f"{self.lines[-1]}\n" + "".join(traceback.format_list(frames[-3:])))
         return out
 

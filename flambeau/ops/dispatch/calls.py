@@ -19,6 +19,7 @@ from ...autograd.node import Edge, Node, bump, next_sequence, version_of
 from ...autograd.state import AUTOCAST, DISPATCH, FORWARD_AD, INFERENCE, NO_GRAD, SAVED_HOOKS, mode_bits, state
 from ...autograd.views import MULTI_OUTPUT, NO_GRAD_VIEW, check_inplace, edge_of, set_history
 from ...tensors.dtypes import GRAD_NUMS
+from ...tensors.shapes import MOST_DIMS
 from ...tensors.tensor import Tensor
 from ..core import overrides
 from ..core.export import FUNCTIONS
@@ -30,13 +31,13 @@ _PREFIXES = ("linalg", "fft", "special")
 
 
 # ------------------------------------------------------------------------------------------------------- who is asked
-def tensors_in(values: Any) -> Iterator[Tensor]:
-    """The tensors among arguments, those in lists too."""
+def tensors_in(values: Any, depth: int = MOST_DIMS) -> Iterator[Tensor]:
+    """The tensors among arguments, those in lists too (a list may hold itself: no deeper than tensors have dimensions)."""
     for value in values:
         if isinstance(value, Tensor):
             yield value
-        elif value.__class__ in (list, tuple):
-            yield from tensors_in(value)
+        elif value.__class__ in (list, tuple) and depth:
+            yield from tensors_in(value, depth - 1)
 
 
 def _subclasses(tensors: Any) -> list[Tensor]:
