@@ -10,6 +10,14 @@ INF = float("inf")
 
 
 VALUES = {
+    "addr of whole numbers and floats": lambda t: t.addr(t.ones(2, 2, dtype=t.int64), t.ones(2), t.ones(2), alpha=0.5, beta=2),
+    "angles in degrees": lambda t: t.rad2deg(t.tensor([3.142, 6.283, 1.57])) == t.tensor([3.142, 6.283, 1.57]) * (
+        180 / 3.141592653589793),
+    "order of dimensions": lambda t: [
+        t.empty(2, 3, 4).transpose(0, 1).dim_order(ambiguity_check=True), t.empty(2, 3).expand(4, 2, 3).dim_order(),
+        t.empty(1, 2, 3, 4).dim_order(ambiguity_check=[t.contiguous_format, t.channels_last])],
+    "sparse products reduced": lambda t: [t.sparse.mm(t.tensor([[1.0, 0, 2], [0, 3, 0], [0, 0, 0]]).to_sparse_csr(), t.tensor(
+        [[0, 1.0], [2, 0], [-5, 3]]), kind) for kind in ("sum", "mean", "amax", "amin")],
     "squeeze of several": lambda t: t.zeros(2, 1, 1, 3).squeeze(1, 2),
     "squeeze in place of several": lambda t: t.zeros(2, 1, 1, 3).squeeze_(1, 2),
     "squeeze as a function takes one": lambda t: t.zeros(2, 1, 1, 3).squeeze((1, 2)),
@@ -55,6 +63,11 @@ def shifted(call):
 
 
 REFUSED = {
+    "an order of dimensions that is not the only one": lambda t: t.empty(1, 2, 3, 4).dim_order(ambiguity_check=True),
+    "an order checked by a word": lambda t: t.empty(2, 3).dim_order(ambiguity_check="ILLEGAL"),
+    "products of a sparse matrix multiplied": lambda t: t.sparse.mm(t.eye(2).to_sparse_csr(), t.eye(2), "prod"),
+    "addr of whole numbers by a float": lambda t: t.addr(t.ones(2, 2, dtype=t.int64), t.ones(2).long(), t.ones(2).long(),
+                                                         alpha=0.5),
     "put_ from itself": lambda t: (x := t.zeros(4)).put_(t.tensor([0, 1]), x[:2]),
     "masked_fill_ by its own memory": lambda t: (m := t.tensor([True, False, True]))[1:].masked_fill_(m[:-1], False),
     "flip without dims": lambda t: t.zeros(2, 3).flip(),

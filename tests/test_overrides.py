@@ -1,7 +1,10 @@
 """__torch_function__: subclasses, tensor-like objects and modes. Compared with torch where it can be."""
 
 import copy
+import inspect
 import pickle
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -305,3 +308,80 @@ def test_lists_of_functions():
     assert fl.add in overrides.get_testing_overrides()
     assert overrides.resolve_name(fl.exp) == torch.overrides.resolve_name(torch.exp)
     assert overrides.get_overridable_functions()[fl.Tensor]
+
+
+# ---------------------------------------------------------------------------------- functions by the names users hold
+def test_functions_that_load_late_are_the_ones_that_handlers_see():
+    code = """
+import flambeau as torch
+table = {torch.einsum: "einsum", torch.trace: "trace", torch.stft: "stft", torch.svd: "svd", torch.cdist: "cdist"}
+torch.einsum("ij->i", torch.ones(2, 2)), torch.ones(2, 2).svd(), torch.stft(torch.ones(8), 4, return_complex=True)
+class Handled(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return table[func]
+x = torch.ones(2, 2).as_subclass(Handled)
+print(torch.einsum("ij->i", x), x.trace(), torch.trace(x), torch.stft(x, 4), torch.svd(x), x.svd(), torch.cdist(x, x))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["einsum", "trace", "trace", "stft", "svd", "svd", "cdist"]
+
+
+def test_names_of_functions_are_pytorchs():
+    for place in ("mul", "Tensor.mul_", "nn.functional.relu", "nn.init.uniform_", "linalg.inv", "fft.fft"):
+        mine, theirs = fl, torch
+        for name in place.split("."):
+            mine, theirs = getattr(mine, name), getattr(theirs, name)
+        assert fl.overrides.resolve_name(mine) == torch.overrides.resolve_name(theirs) == f"torch.{place}"
+    assert fl.overrides.resolve_name(print) is None
+
+
+def test_each_function_that_can_be_overridden_asks():
+    class Asked:
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            return dummies[func](*args, **(kwargs or {}))
+
+        def __len__(self):
+            return 1
+
+    dummies = fl.overrides.get_testing_overrides()
+    for space in (fl.nn.functional, fl.nn.init, fl.linalg, fl.fft):
+        functions = fl.overrides.get_overridable_functions()[space]
+        assert functions
+        for function in functions:
+            spec = inspect.getfullargspec(dummies[function])
+            assert spec._replace(annotations={}) == inspect.getfullargspec(function)._replace(annotations={})
+            count = len(spec.args) - len(spec.defaults or ()) or 2
+            if function is not fl.nn.functional.grouped_mm:  # which says torch._grouped_mm
+                assert function(*[Asked() for _ in range(count)]) == -1
+
+
+def test_initialisation_can_be_overridden():
+    class Kept(fl.Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            return func.__name__ if func is fl.nn.init.uniform_ else super().__torch_function__(func, types, args, kwargs)
+
+    x = fl.zeros(2).as_subclass(Kept)
+    assert fl.nn.init.uniform_(x) == "uniform_" and fl.nn.init.constant_(x, 2.0).tolist() == [2, 2]
+
+
+def test_redispatch_skips_one_handler():
+    for torch_ in (fl, torch):
+        said = []
+
+        class Loud(torch_.Tensor):
+            @classmethod
+            def __torch_function__(cls, func, types, args=(), kwargs=None):
+                said.append(func.__name__)
+                return torch_.overrides.redispatch_function(func, types, args, kwargs or {})
+
+        def scaled(a, b):
+            if torch_.overrides.has_torch_function((a, b)):
+                return torch_.overrides.handle_torch_function(scaled, (a, b), a, b)
+            return a * b + 1
+
+        x = torch_.ones(1).as_subclass(Loud)
+        found = scaled(x, x)
+        assert said == ["scaled", "mul"] and type(found) is torch_.Tensor and found.tolist() == [2]

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..autograd.modes import no_grad
+from ..ops.core.overrides import wrap_torch_function
 from ..tensors.tensor import Tensor
 
 __all__ = ["calculate_gain", "uniform_", "normal_", "trunc_normal_", "constant_", "ones_", "zeros_", "eye_", "dirac_",
@@ -46,6 +47,10 @@ def _draw(method: str, tensor: Tensor, *args: Any, generator: Any = None) -> Ten
         return getattr(tensor, method)(*args, generator=generator)
 
 
+_overridable = wrap_torch_function(lambda tensor, *args, **kwargs: (tensor,))
+
+
+@_overridable
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = None) -> Tensor:
     """Values from the uniform distribution on [a, b).
 
@@ -55,6 +60,7 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = No
     return _draw("uniform_", tensor, a, b, generator=generator)
 
 
+@_overridable
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> Tensor:
     """Values from the normal distribution.
 
@@ -109,6 +115,7 @@ def _thinned_uniform(tensor: Tensor, mean: float, std: float, a: float, b: float
     return tensor
 
 
+@_overridable
 def constant_(tensor: Tensor, val: float) -> Tensor:
     """The same value everywhere.
 
@@ -220,6 +227,7 @@ def _kaiming_std(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> floa
     return calculate_gain(nonlinearity, a) / math.sqrt(fan)
 
 
+@_overridable
 def kaiming_uniform_(tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu",
                      generator: Any = None) -> Tensor:
     """He's uniform distribution: bound gain * sqrt(3 / fan). a: leaky_relu's negative slope.

@@ -9,6 +9,7 @@ from ..autograd.node import AccumulateGrad
 from ..backends.cpu.arrays import is_dense
 from ..creation.factories import tensor
 from ..tensors.dtypes import dtype, int32, int64
+from ..tensors.formats import memory_format
 from ..tensors.tensor import Tensor
 from .core import overrides
 from .core.row import FUNCTIONS, check_writable, public
@@ -39,11 +40,21 @@ for _name, _now in _REMOVED.items():
 def dim_order(self: Tensor, *, ambiguity_check: Any = False) -> tuple[int, ...]:
     """The dimensions from the slowest to the fastest in memory.
 
+    ambiguity_check: raise where other orders would say the same; or memory formats, exactly one of which must fit then.
+
     >>> torch.ones(2, 3, 4).transpose(0, 1).dim_order()
     (1, 0, 2)
     """
     stride = self.stride()
-    return tuple(sorted(range(self.ndim), key=lambda d: (-stride[d], d)))
+    formats = ambiguity_check if isinstance(ambiguity_check, list) else []
+    if not isinstance(ambiguity_check, (bool, list)) or not all(isinstance(f, memory_format) for f in formats):
+        raise TypeError("The ambiguity_check argument must be a bool or a list of memory formats.")
+    if ambiguity_check and 1 in self.shape and sum(self.is_contiguous(memory_format=f) for f in formats) != 1:
+        raise RuntimeError("The tensor does not have unique dim order, or cannot map to exact one of the given memory formats.")
+    if ambiguity_check and (0 in stride or len({*stride}) < self.ndim) and 1 not in self.shape and self.numel():
+        raise RuntimeError("The tensor does not have unique dim order.")
+    moving = sorted([d for d in range(self.ndim) if stride[d]], key=lambda d: -stride[d])
+    return tuple([moving.pop(0) if stride[d] else d for d in range(self.ndim)])  # what has no stride stays where it is
 
 
 @public(toplevel=False, out=False)

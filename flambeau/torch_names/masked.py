@@ -44,6 +44,7 @@ class _Later(ModuleType):
         return getattr(masked_tensors, name)
 
 
+_ops = sys.modules[f"{__name__}._ops"] = sys.modules[__name__]  # PyTorch's file of the functions of this module
 for _name in ("maskedtensor", "maskedtensor.core", "maskedtensor.creation"):
     sys.modules[f"{__name__}.{_name}"] = _Later(f"{__name__}.{_name}")
 sys.modules[f"{__name__}.maskedtensor"].__path__ = []  # more below it is found by name (internals.py)

@@ -393,6 +393,9 @@ def enable_reentrant_dispatch() -> Iterator[None]:
 # ---------------------------------------------------------------------------------------- for libraries built on top
 def has_torch_function(relevant_args: Iterable[Any]) -> bool:
     """Whether one of the arguments, or a mode, would take over."""
+    if getattr(state, "redispatching", False):
+        state.redispatching = False
+        return False
     if getattr(state, "override_off", 0) >= 2:
         return False
     return bool(state.function_modes) or (not getattr(state, "override_off",
@@ -441,34 +444,104 @@ def get_default_nowrap_functions() -> frozenset[Any]:
     return frozenset({Tensor.grad.fget, Tensor.grad.__get__})
 
 
+def redispatch_function(func: Callable, types: Iterable[type], args: tuple[Any, ...], kwargs: Any) -> Any:
+    """Inside a `__torch_function__`: runs a function whose own calls are handed to the handlers again; the call of the
+    function itself is not. An operation of the framework's runs as on plain tensors.
+
+    >>> class Loud(torch.Tensor):
+    ...     @classmethod
+    ...     def __torch_function__(cls, func, types, args=(), kwargs=None):
+    ...         print(func.__name__)
+    ...         return torch.overrides.redispatch_function(func, types, args, kwargs)
+    >>> (torch.ones(1).as_subclass(Loud) * 2).shape
+    mul
+    torch.Size([1])
+    """
+    if resolve_name(func) is None:  # a function of the user's, which begins with has_torch_function
+        state.redispatching = True
+        try:
+            return func(*args, **(kwargs or {}))
+        finally:
+            state.redispatching = False
+    with DisableTorchFunction():
+        return func(*args, **(kwargs or {}))
+
+
+# ------------------------------------------------------------------------------------------------ what can be overridden
 @functools.cache
 def get_ignored_functions() -> set[Callable]:
-    """Public functions that cannot be overridden: those that make tensors from nothing."""
+    """Public functions that cannot be overridden: those that make tensors from nothing, and what handlers stand on."""
     from ...creation import factories as creation
-    return {v for v in (getattr(creation, n) for n in creation.__all__) if callable(v)}
+    made = {v for v in (getattr(creation, n) for n in creation.__all__) if callable(v)}
+    return made | {Tensor.as_subclass, Tensor._make_subclass, Tensor._make_wrapper_subclass, Tensor.__init__, Tensor.__hash__,
+                   handle_torch_function, has_torch_function}
+
+
+def _spaces() -> Iterator[tuple[str, Any]]:
+    """Where functions that can be overridden are found, by their public names."""
+    package = sys.modules[__name__.partition(".")[0]]
+    yield "torch", package
+    yield "torch.nn.functional", package.nn.functional
+    yield "torch.nn.init", package.nn.init
+    yield "torch.Tensor", Tensor
+    for name in ("linalg", "fft", "special"):
+        yield f"torch.{name}", getattr(package, name)
+
+
+_NOT_ASKED = {"torch.fft": {"fftfreq", "rfftfreq"}, "torch.Tensor": {"__new__", "__iter__", "__str__"}}
+_ASKED = {"torch.nn.init": {"uniform_", "normal_", "constant_", "kaiming_uniform_"}}
 
 
 @functools.cache
+def _overridable() -> dict[str, dict[str, Callable]]:
+    """Every function that asks `__torch_function__`, by the names of its place and of itself."""
+    from .export import FUNCTIONS
+    ignored = get_ignored_functions()
+    found: dict[str, dict[str, Callable]] = {}
+    for place, space in _spaces():
+        names = FUNCTIONS if place == "torch" else vars(Tensor) if space is Tensor else (
+            _ASKED.get(place) or [n for n in dir(space) if not n.startswith("_") and "torch_function" not in n])
+        functions = {n: getattr(space, n, None) for n in names if n not in _NOT_ASKED.get(place, ())}
+        found[place] = {n: f for n, f in functions.items() if isinstance(f, _types.FunctionType) and f not in ignored}
+    return found
+
+
 def get_overridable_functions() -> dict[Any, list[Callable]]:
     """Every function that asks `__torch_function__`, by the namespace it is found in."""
-    from .export import FUNCTIONS
-    methods = [v for v in vars(Tensor).values() if isinstance(v, _types.FunctionType)]
-    return {sys.modules[__name__.partition(".")[0]]: list(FUNCTIONS.values()), Tensor: methods}
+    spaces = dict(_spaces())
+    return {spaces[place]: list(functions.values()) for place, functions in _overridable().items()}
 
 
 def get_testing_overrides() -> dict[Callable, Callable]:
-    """A dummy of the same name for every overridable function."""
-    return {f: (lambda *args, **kwargs: -1) for functions in get_overridable_functions().values() for f in functions}
+    """A dummy with the arguments of each function that can be overridden; it gives -1.
+
+    >>> import inspect
+    >>> inspect.signature(torch.overrides.get_testing_overrides()[torch.nn.functional.relu])
+    <Signature (input, inplace=False)>
+    """
+    def dummy(function: Callable) -> Callable:
+        import inspect
+        made = lambda *args, **kwargs: -1
+        own = inspect.signature(function, follow_wrapped=False)
+        made.__signature__ = own.replace(parameters=[p.replace(annotation=p.empty) for p in own.parameters.values()],
+                                         return_annotation=own.empty)
+        return made
+
+    return {f: dummy(f) for functions in _overridable().values() for f in functions.values()}
+
+
+@functools.cache
+def _names() -> dict[Any, str]:
+    names: dict[Any, str] = {}
+    for place, functions in _overridable().items():
+        for name, function in functions.items():
+            names.setdefault(function, f"{place}.{name}")
+    return names
 
 
 def resolve_name(f: Any) -> str | None:
     """The public name of an overridable function: torch.add, torch.Tensor.add_..."""
-    if isinstance(f, str):
-        return f
-    name = getattr(f, "__name__", None)
-    if name is None:
-        return None
-    return f"torch.Tensor.{name}" if getattr(f, "__qualname__", "").startswith("Tensor.") else f"torch.{name}"
+    return f if isinstance(f, str) else _names().get(f)
 
 
 def is_tensor_method_or_property(func: Any) -> bool:
@@ -477,7 +550,8 @@ def is_tensor_method_or_property(func: Any) -> bool:
 
 __all__ = ["get_ignored_functions", "get_overridable_functions", "get_testing_overrides", "handle_torch_function",
            "has_torch_function", "resolve_name", "is_tensor_like", "is_tensor_method_or_property",
-           "wrap_torch_function", "enable_reentrant_dispatch", "TorchFunctionMode", "BaseTorchFunctionMode"]
+           "wrap_torch_function", "redispatch_function", "enable_reentrant_dispatch", "TorchFunctionMode",
+           "BaseTorchFunctionMode"]
 
 
 for _public in (TorchFunctionMode, BaseTorchFunctionMode):

@@ -6,7 +6,6 @@ They are a third of the op table and most programs need none of it, so `import f
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -28,7 +27,6 @@ _FILES = {
 }
 
 
-_QUICK = ("products", "signal")
 _loaded: set[str] = set()
 
 
@@ -45,20 +43,16 @@ def _later(name: str, file: str) -> Callable:
 
 
 def load(file: str) -> None:
-    """Imports one file. Functions of a few microseconds take the place of their stand-ins in flambeau's namespace; with
-    the others the stand-ins remain what users see, so that tables of overrides made beforehand keep their keys."""
+    """Imports one file. The stand-ins remain what users see, so that tables of overrides made beforehand keep their keys."""
     import_module("." + file, __name__)
     _loaded.add(file)
-    package = sys.modules[__package__.partition(".")[0]].__dict__
     methods, functions = (names.split() for names in _FILES[file])
     for name in (*methods, *functions):
         standin, real = _STANDINS[name], FUNCTIONS[name]
-        if file not in _QUICK and real is not standin:
+        if real is not standin:
             _overrides.STAND_INS[real] = functools.update_wrapper(standin, real)
             if name in methods:
                 setattr(Tensor, name, standin)
-        elif package.get(name) is standin:
-            package[name] = real
 
 
 def load_all() -> None:

@@ -462,8 +462,8 @@ def _fused(name: str, row: Row, first: str, second: str, check: Any, **facts: An
             raise TypeError(f"{name}() got an unexpected keyword argument '{next(iter(factors))}'")
         check_tensor(name, **{"input": input, first: left, second: right})
         if name == "addr":
-            _scales(name, input, beta, alpha)
             input, left, right = promote(input, left, right)
+            _scales(name, input, beta, alpha)
         check(input, left, right)
         return row(input, left, right, beta, alpha)
 

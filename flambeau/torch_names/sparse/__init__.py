@@ -27,8 +27,18 @@ for _public in (SparseTensor, make, of_rows, sparse_coo_tensor, to_sparse, sampl
     _public.__module__ = __name__  # where users find it, and how it is pickled
 
 
-def mm(mat1: Any, mat2: Any) -> Any:
-    """The product of a sparse and a dense (or sparse) matrix."""
+def mm(mat1: Any, mat2: Any, reduce: str | None = None) -> Any:
+    """The product of a sparse and a dense (or sparse) matrix.
+
+    reduce: what becomes of the products that a sum would add up, for a CSR matrix: "sum", "mean", "amax" or "amin".
+
+    >>> a = torch.tensor([[1.0, 2.0], [0.0, 3.0]]).to_sparse_csr()
+    >>> torch.sparse.mm(a, torch.tensor([[1.0], [5.0]]), "amax")
+    tensor([[10.],
+            [15.]])
+    """
+    if reduce is not None:
+        return _compressed_ops.reduced_product(mat1, mat2, reduce)
     compressed = isinstance(mat1, CompressedTensor) or isinstance(mat2, CompressedTensor)
     return (_compressed_ops._product if compressed else _product)(mat1, mat2)
 

@@ -182,6 +182,20 @@ def _rows_times(a: CompressedTensor, b: Tensor) -> Tensor:
     return made.view(*b.shape[:-2], down, b.shape[-1])
 
 
+def reduced_product(a: Any, b: Tensor, reduce: str) -> Tensor:
+    """A CSR matrix times a dense one, in which the mean or an extreme of the products takes the place of their sum."""
+    if not _is(a) or a._name != "csr" or isinstance(b, Held):
+        raise NotImplementedError("sparse.mm with reduce: expected a sparse matrix of layout sparse_csr and a dense one")
+    if reduce == "prod":
+        raise RuntimeError(f"sparse_mm_reduce: reduce type of {reduce} has not been enabled.")
+    _check_product(a, b)
+    _, rows, columns, values = a._elements()
+    terms = b.index_select(0, columns) * values.unsqueeze(-1)
+    made = terms.new_zeros(a.shape[0], b.shape[1])
+    return made.scatter_reduce(0, rows.unsqueeze(-1).expand_as(terms), terms,
+                               "a" + reduce if reduce in ("max", "min") else reduce, include_self=False)
+
+
 def _check_product(a: Any, b: Any) -> None:
     if a.shape[-1] != b.shape[-2 if b.ndim > 1 else 0]:
         raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({'x'.join(map(str, a.shape))} and "

@@ -19,8 +19,10 @@ class LinAlgError(RuntimeError):
     >>> torch.linalg.inv(torch.zeros(2, 2))
     Traceback (most recent call last):
         ...
-    flambeau.backends.cpu.linalg.base.LinAlgError: linalg.inv: The diagonal element 1 is zero, the...
+    flambeau.linalg.LinAlgError: linalg.inv: The diagonal element 1 is zero, the...
     """
+
+    __module__ = f"{__name__.partition('.')[0]}.linalg"  # where users find it
 
 
 # --------------------------------------------------------------------------

@@ -29,7 +29,7 @@ add(bitwise_and=np.bitwise_and, bitwise_or=np.bitwise_or, bitwise_xor=np.bitwise
 add(exp=np.exp, exp2=np.exp2, expm1=np.expm1, log=np.log, log2=np.log2, log10=np.log10)
 add(sin=np.sin, cos=np.cos, tan=np.tan, asin=np.arcsin, acos=np.arccos, atan=np.arctan)
 add(sinh=np.sinh, cosh=np.cosh, tanh=np.tanh, asinh=np.arcsinh, acosh=np.arccosh, atanh=np.arctanh)
-add(sqrt=np.sqrt, abs=np.absolute, floor=np.floor, ceil=np.ceil, trunc=np.trunc, deg2rad=np.deg2rad, rad2deg=np.rad2deg)
+add(sqrt=np.sqrt, abs=np.absolute, floor=np.floor, ceil=np.ceil, trunc=np.trunc)
 add(signbit=np.signbit, isnan=np.isnan, isinf=np.isinf, isfinite=np.isfinite)
 
 
