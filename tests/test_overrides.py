@@ -385,3 +385,12 @@ def test_redispatch_skips_one_handler():
         x = torch_.ones(1).as_subclass(Loud)
         found = scaled(x, x)
         assert said == ["scaled", "mul"] and type(found) is torch_.Tensor and found.tolist() == [2]
+
+
+def test_handlers_see_the_operands_of_einsum_one_by_one():
+    for mod in (fl, torch):
+        def forward(a, b):
+            return mod.einsum("ij,jk->ik", [a, b])
+
+        node = next(n for n in mod.fx.symbolic_trace(forward).graph.nodes if n.op == "call_function")
+        assert node.target is mod.einsum and [str(a) for a in node.args] == ["ij,jk->ik", "a", "b"]

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 from ...settings import warn_once
 from ...tensors.shapes import broadcast_shapes, numel, wrap_dim, wrap_dims
 from ...tensors.tensor import Tensor
 from .. import rules
-from ..core.row import Row, public
+from ..core import overrides
+from ..core.row import FUNCTIONS, Row, public
 from ..pointwise.functions import conj
 from ..rules import products
 from .matmul import bmm, check_tensor, matmul, mm, promote, swapped
@@ -23,6 +25,19 @@ _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
 # --------------------------------------------------------------------------------------------------------- einsum
+def _operands_one_by_one(function: Callable) -> Callable:
+    """einsum(equation, [a, b]) becomes einsum(equation, a, b) before anybody else sees it, as in PyTorch."""
+    @functools.wraps(function)
+    def einsum(*args: Any, **kwargs: Any) -> Any:
+        if len(args) == 2 and args[0].__class__ is str and args[1].__class__ in (list, tuple):
+            args = args[0], *args[1]
+        return function(*args, **kwargs)
+
+    overrides.STAND_INS[function] = FUNCTIONS["einsum"] = einsum
+    return einsum
+
+
+@_operands_one_by_one
 @public(method=False, out=False)
 def einsum(*args: Any) -> Tensor:
     """Sums of products by Einstein's convention: einsum("ij,jk->ik", a, b), or einsum(a, [0, 1], b, [1, 2], [0, 2])."""
@@ -59,8 +74,6 @@ def _einsum_arguments(args: tuple[Any, ...]) -> tuple[str, list[Tensor]]:
         equation, operands = _from_sublists(args)
     else:
         equation, operands = args[0], list(args[1:])
-        if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
-            operands = list(operands[0])
     if not isinstance(equation, str):
         raise TypeError(f"einsum(): argument 'equation' must be str, not {type(equation).__name__}")
     if not operands:
