@@ -135,12 +135,6 @@ def _conj_physical(input: Tensor) -> Tensor:
 
 
 @public(out=False)
-def _neg_view(input: Tensor) -> Tensor:
-    """The negative (a copy here; PyTorch defers it)."""
-    return input.neg()
-
-
-@public(out=False)
 def _is_zerotensor(input: Tensor) -> bool:
     """False: tensors of nothing but implied zeros do not exist here."""
     return False

@@ -213,7 +213,7 @@ def store(target: Tensor, result: Tensor, before: Tensor | None = None) -> Tenso
         check_creation(target)
     if before is not None and result._node is not None and getrefcount(before) > _HELD_BY_CALLERS:
         before._array, before._counter = registry.backend_of(array).copy_with_layout(array, array), None
-    registry.backend_of(array).write(array, made)
+    registry.write(array, made)
     written(target)
     if not mode & NO_RECORD:
         edge = result._node
@@ -381,5 +381,5 @@ def _write_one(name: str, out: Tensor, result: Tensor, rules: Any, field: str = 
         dense = registry.backend_of(array).NAME == "cpu" and not array.flags.c_contiguous and is_dense(array)
         resize_out(out, result.shape, result.stride() if dense else None)
     check_writable(out)
-    registry.backend_of(out._array).write(out._array, result._array)
+    registry.write(out._array, result._array)
     written(out)

@@ -10,6 +10,7 @@ from ...autograd.node import bump, start_counter, type_name
 from ...autograd.state import NO_GRAD, state
 from ...autograd.views import check_creation, check_inplace, set_history, written
 from ...backends import registry
+from ...backends.pending import window_of
 from ...backends.cpu.creation import item_fits as _item_fits
 from ...backends.strides import CHANNEL_ORDER
 from ...backends.strides import format_strides as dense_format
@@ -392,7 +393,7 @@ def _overwrite(target: Tensor, operation: Row, args: tuple[Any, ...], value: Any
     before = None if state.mode & NO_RECORD else alias_of(target)
     if before is not None and any(isinstance(a, Tensor) and a.requires_grad for a in args):
         check_creation(target)
-    registry.backend_of(target._array).write(target._array, value)
+    registry.write(target._array, value)
     written(target)
     if before is not None:
         after = wrap(target._array)
@@ -415,7 +416,7 @@ def _copy_(self: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
         return self
     shape = self._array.shape
     if self._array.base is not None or src._array.base is not None:
-        check_overlap(self._array, (src,))
+        check_overlap(window_of(self._array), (window_of(src._array),))
     if src._array.shape == shape and type(src._array) is ndarray and _unrecorded(self) and (
             state.mode == 1 or (src._node is None and src._base is None)) and self._tangent is None:
         registry.cpu.write(self._array, src._array)

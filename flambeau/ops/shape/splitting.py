@@ -62,10 +62,14 @@ def split_with_sizes(input: Tensor, split_sizes: Any, dim: int = 0) -> tuple[Ten
     return _split_with_sizes(*_sizes_args(input, split_sizes, dim))
 
 
+def _without_bits(x: Tensor) -> Tensor:
+    return x.resolve_conj().resolve_neg()
+
+
 @public(method=True, out=False)
 def unsafe_split(input: Tensor, split_size: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """split whose results autograd does not treat as views."""
-    return _unsafe_split(*_split_args(input, split_size, dim))
+    return _unsafe_split(*_split_args(_without_bits(input), split_size, dim))
 
 
 @public(out=False)
@@ -75,7 +79,7 @@ def unsafe_split_with_sizes(input: Tensor, split_sizes: Any, dim: int = 0) -> tu
     >>> torch.unsafe_split_with_sizes(torch.arange(3), [1, 2])
     (tensor([0]), tensor([1, 2]))
     """
-    return _unsafe_split_with_sizes(*_sizes_args(input, split_sizes, dim))
+    return _unsafe_split_with_sizes(*_sizes_args(_without_bits(input), split_sizes, dim))
 
 
 def _chunked(x: Tensor, chunks: int, dim: int, by_size: Any, by_sizes: Any) -> tuple[Tensor, ...]:
@@ -98,7 +102,7 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
 @public(out=False)
 def unsafe_chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """chunk whose results autograd does not treat as views."""
-    return _chunked(input, chunks, dim, _unsafe_split, _unsafe_split_with_sizes)
+    return _chunked(_without_bits(input), chunks, dim, _unsafe_split, _unsafe_split_with_sizes)
 
 
 @public(out=False)
