@@ -61,18 +61,22 @@ class PendingArray:
             return NotImplemented
         return uneven(ufunc, *resolved(inputs))
 
+    def over(self, window: Any) -> PendingArray:
+        """The same bits over another window."""
+        return PendingArray(window, self.conj, self.neg)
+
     # ---------------------------------------------------------------------------- NumPy's views, for batching rules
-    def __getitem__(self, index: Any) -> Any:
-        return PendingArray(self.window[index], self.conj, self.neg)
+    def __getitem__(self, index: Any) -> PendingArray:
+        return self.over(self.window[index])
 
-    def reshape(self, *shape: Any) -> Any:
-        return PendingArray(self.window.reshape(*shape), self.conj, self.neg)
+    def reshape(self, *shape: Any) -> PendingArray:
+        return self.over(self.window.reshape(*shape))
 
-    def transpose(self, *axes: Any) -> Any:
-        return PendingArray(self.window.transpose(*axes), self.conj, self.neg)
+    def transpose(self, *axes: Any) -> PendingArray:
+        return self.over(self.window.transpose(*axes))
 
-    def swapaxes(self, a: int, b: int) -> Any:
-        return PendingArray(self.window.swapaxes(a, b), self.conj, self.neg)
+    def swapaxes(self, a: int, b: int) -> PendingArray:
+        return self.over(self.window.swapaxes(a, b))
 
     def __repr__(self) -> str:
         return f"<{'conjugate ' * self.conj}{'negative ' * self.neg}of {self.window!r}>"
@@ -207,7 +211,7 @@ def _of_window(name: str) -> Any:
 def _window(name: str) -> Any:
     """A function of the window's backend that gives another window: it has the same bits."""
     function = _of_window(name)
-    return lambda x, *args: PendingArray(function(x, *args), x.conj, x.neg)
+    return lambda x, *args: x.over(function(x, *args))
 
 
 device_of, strides, storage_offset, is_contiguous, address, Storage, storage_bytes, is_shared = map(_of_window, (
