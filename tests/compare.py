@@ -62,9 +62,8 @@ def array(tensor: Any) -> np.ndarray:
     tensor = tensor.detach()
     if tensor.layout is not (torch if isinstance(tensor, torch.Tensor) else flambeau).strided:
         tensor = tensor.to_dense()
-    if isinstance(tensor, torch.Tensor):
-        tensor = tensor.resolve_conj().resolve_neg()
-        tensor = tensor.clone() if tensor._is_zerotensor() else tensor
+    tensor = tensor.resolve_conj().resolve_neg()
+    tensor = tensor.clone() if tensor._is_zerotensor() else tensor
     if "bfloat16" in str(tensor.dtype) or "float8" in str(tensor.dtype):
         tensor = tensor.float()
     return tensor.numpy()

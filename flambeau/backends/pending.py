@@ -117,10 +117,14 @@ def resolved(x: Any) -> Any:
 
 
 def _signed(x: Any, conj: bool, neg: bool) -> Any:
+    made = x
     for kernel in ("conj",) * (conj and x.dtype.kind == "c") + ("neg",) * neg:
-        x = registry.common([x]).call(kernel, (x,))
-        x = x if type(x) in registry.ARRAY_TYPES else registry.cpu.asarray(x)
-    return x
+        made = registry.common([made]).call(kernel, (made,))
+        made = made if type(made) in registry.ARRAY_TYPES else registry.cpu.asarray(made)
+    if made.strides != x.strides and all([n == 1 or a == b for n, a, b in zip(x.shape, made.strides, x.strides)]):
+        home = registry.backend_of(made)  # PyTorch's copies keep the strides of single elements, too
+        return home.as_strided(made, x.shape, home.strides(x), home.storage_offset(made))
+    return made
 
 
 # ---------------------------------------------------------------------------------------------------------- kernels

@@ -134,6 +134,18 @@ def _conj_physical(input: Tensor) -> Tensor:
     return input.conj_physical()
 
 
+@public(method=False)
+def _conj_copy(input: Tensor) -> Tensor:
+    """conj() into new memory."""
+    return input.conj().clone()
+
+
+@public(method=False)
+def _neg_view_copy(input: Tensor) -> Tensor:
+    """_neg_view() into new memory."""
+    return input._neg_view().clone()
+
+
 @public(out=False)
 def _is_zerotensor(input: Tensor) -> bool:
     """False: tensors of nothing but implied zeros do not exist here."""

@@ -55,8 +55,8 @@ sgn = unary("sgn", backward=_sgn_self, kind="same", inplace=True, c="(a > 0) - (
 _angle = Pointwise("angle", "self", kind="float", backward=dict(self=_angle_self))
 _conj_view = Flip("conj_view", "self", conj=True, node="ConjBackward0", backward=dict(self=lambda grad: _conj(grad)))
 _neg_view = Flip("neg_view", "self", neg=True, backward=dict(self=lambda grad: grad.neg()))
-_conj_physical = moving("conj_physical", "self", kernel="conj", batch="pointwise", shape=rules.alike, forward="linear",
-                        backward=dict(self=lambda grad: _conj_physical(grad) if grad.is_complex() else grad))
+_conj_physical = Pointwise("conj_physical", "self", kernel="conj", kind="same", safe=True, forward="linear", backward=dict(
+    self=lambda grad: _conj_physical(grad) if grad.is_complex() else grad))
 _complex = moving("complex", "real imag", batch="pointwise", shape=rules.complex_pair, backward=dict(
     real=lambda grad: _parts(grad)[0], imag=lambda grad: _parts(grad)[1]))
 _polar = moving("polar", "abs angle", batch="pointwise", shape=rules.complex_pair, backward=dict(
@@ -78,12 +78,12 @@ def _viewed(source: Any, row: Row) -> Any:
     before = source._view_fn
     view = row(source)
     if before is not None:
-        view._view_fn = lambda base: row(before(base))
+        view._view_fn = lambda base: _viewed(before(base), row)
     elif source._base is not None:
         size, stride, offset = source.size(), source.stride(), source.storage_offset()
-        view._view_fn = lambda base: row(base.as_strided(size, stride, offset))
+        view._view_fn = lambda base: _viewed(base.as_strided(size, stride, offset), row)
     else:
-        view._view_fn = row
+        view._view_fn = lambda base: _viewed(base, row)
     return view
 
 

@@ -144,6 +144,8 @@ def is_set_to(self: Tensor, tensor: Tensor) -> bool:
     """
     if not self._array.size:
         return self._array is tensor._array  # empty tensors have no memory to share
+    if any(pending.bits(self._array) + pending.bits(tensor._array)):
+        return False
     return (self.data_ptr() == tensor.data_ptr() and self._array.shape == tensor._array.shape
             and self.stride() == tensor.stride() and self.storage_offset() == tensor.storage_offset())
 
