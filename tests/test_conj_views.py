@@ -61,13 +61,15 @@ torch.view_as_complex(torch.ones(3, 2)._neg_view()) | x.conj().data | torch.posi
 torch._conj(x) | torch._neg_view(x) | torch.real(x.conj()) | torch.imag(x.conj()) | x.conj().contiguous() | x.mH.contiguous()
 x.conj().to(torch.complex64) | x.conj().cpu() | x.conj().cfloat() | torch.as_tensor(x.conj()) | torch.asarray(x.conj())
 x.conj().share_memory_() | x.conj().resize_(3) | x.conj().set_(x) | list(x[0].conj())[0] | torch.ones(2, 2).mH
-torch.ones(2)._neg_view() | torch.ones(2, dtype=torch.int32)._neg_view() | torch.ones(2).conj() | torch.nn.Parameter(x.conj())"""
+torch.ones(2)._neg_view() | torch.ones(2, dtype=torch.int32)._neg_view() | torch.ones(2).conj()
+torch.nn.Parameter(x.conj())"""
 COPIES = """x.conj().clone() | x.conj() + 1 | 1 - x.conj() | x.conj() * x | x * x.conj() | x.mH * x | x.conj() @ x | x.mH @ x.mH
 x.conj().neg() | -x.conj() | x.conj().imag * 2 | x.conj().imag + x.imag | x.conj().sum() | x.conj().sum((0,)) | x.conj().prod()
 x.conj().to(torch.complex128) | x.conj().to("cpu", copy=True) | x.conj().resolve_conj() | x.resolve_conj() | x.resolve_neg()
 x.conj()._neg_view().resolve_neg() | x.conj()._neg_view().resolve_conj() | x.conj().conj_physical() | x.conj_physical()
 torch._conj_physical(x.conj()) | torch.conj_physical(torch.ones(2)) | torch.zeros_like(x.conj()) | x.conj().new_zeros(2)
-x.conj()[torch.tensor([0])] | x.conj().index_select(0, torch.tensor([1])) | torch.cat([x.conj(), x]) | torch.stack([x, x.conj()])
+x.conj()[torch.tensor([0])] | x.conj().index_select(0, torch.tensor([1])) | torch.cat([x.conj(), x])
+torch.stack([x, x.conj()])
 x.conj().where(torch.tensor(True), x) | torch.isreal(x.conj()) | torch.equal(x.conj(), x.conj_physical()) | x.conj() == x
 torch.tensor(x.conj()) | torch.tensor([x[0, 0].conj()]) | torch.select_copy(x.conj(), 0, 0) | x.conj().narrow_copy(0, 0, 1)
 torch._conj_copy(x) | torch._neg_view_copy(x) | copy.deepcopy(x.conj()) | copy.copy(x.conj()) | copy.deepcopy(x._neg_view())
@@ -79,7 +81,8 @@ torch.is_conj(x.conj()) | torch.is_neg(x.conj().imag) | torch.is_conj(x) | x.con
 x.to("meta").conj() | x.to("meta").conj().imag | x.to("meta").mH + 1 | x.to("meta") + x.to("meta").conj() | x.conj().to("meta")
 torch.mul(x, x, out=torch.zeros(2, 2, dtype=torch.complex64).conj()) | (x.conj().imag > 0) | x.conj().imag.sort().values
 torch.mm(x, x, out=torch.zeros(2, 2, dtype=torch.complex64).conj()) | torch.sum(x, 0, out=x.conj()[0]) | x.conj().imag.cumsum(0)
-torch.add(x, x.conj(), out=x.conj()) | torch.einsum("ij,kj->ik", x.conj(), x).clone() | x.conj().imag.to(torch.int32) | x.conj().bool()"""
+torch.add(x, x.conj(), out=x.conj()) | torch.einsum("ij,kj->ik", x.conj(), x).clone()
+x.conj().imag.to(torch.int32) | x.conj().bool()"""
 
 
 @pytest.mark.parametrize("source", [s.strip() for line in (VIEWS + "\n" + COPIES).splitlines() for s in line.split(" | ")])
@@ -88,9 +91,9 @@ def test_expressions(source):
 
 
 @pytest.mark.parametrize("source", [
-    "x.conj().numpy()", "x._neg_view().numpy()", "x.conj().imag.numpy()", "x.conj()._neg_view().numpy()", "np.asarray(x.conj())",
-    "torch.view_as_real(x.conj())", "x.conj().view(torch.float32)", "x._neg_view().view(torch.float32)",
-    "x.conj().view(torch.complex64)"])
+    "x.conj().numpy()", "x._neg_view().numpy()", "x.conj().imag.numpy()", "x.conj()._neg_view().numpy()",
+    "np.asarray(x.conj())", "torch.view_as_real(x.conj())", "x.conj().view(torch.float32)",
+    "x._neg_view().view(torch.float32)", "x.conj().view(torch.complex64)"])
 def test_refusals(source):
     assert isinstance(agree_in_words(lambda m: eval(source, {"torch": m, "x": matrix(m), "np": np})), RuntimeError)
 
@@ -241,7 +244,8 @@ STEPS = {
     "parts": lambda m, t, i: m.view_as_real(t) if t.is_complex() and not t.is_conj() else t,
     "whole": lambda m, t, i: t if t.is_complex() or t.shape[-1] != 2 or t.stride(-1) != 1 or t.storage_offset() % 2 or any(
         [s % 2 for s in t.stride()[:-1]]) else m.view_as_complex(t),
-    "resolve": lambda m, t, i: t.resolve_conj(), "alias": lambda m, t, i: t.detach(), "expand": lambda m, t, i: t.expand(t.shape),
+    "resolve": lambda m, t, i: t.resolve_conj(), "alias": lambda m, t, i: t.detach(),
+    "expand": lambda m, t, i: t.expand(t.shape),
 }
 CHANGES = {
     "add": lambda m, t, o, i: t.add_(i), "mul": lambda m, t, o, i: t.mul_(1 + i % 3), "turn": lambda m, t, o, i: t.mul_(
@@ -255,7 +259,7 @@ CHANGES = {
 @settings(max_examples=120)
 @given(st.lists(st.tuples(st.sampled_from([*STEPS, *CHANGES]), st.integers(0, 5), st.integers(0, 5)), min_size=2, max_size=10))
 def test_random_programs(steps):
-    """Views of views, with bits on and off, and changes through any of them: values, bits, strides and versions are PyTorch's."""
+    """Views of views, with bits on and off, and changes through any of them: values, bits, strides, versions are PyTorch's."""
     def program(m):
         base = (m.arange(12) + 1).to(m.complex128).reshape(3, 4)
         base = base + 1j * base.flip(0)

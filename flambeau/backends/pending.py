@@ -17,6 +17,7 @@ from typing import Any
 from . import registry
 from .batched.arrays import BatchedArray
 from .cpu.layouts import uneven
+from .dtypes import COMPLEX
 from .facts import VIEWS, WRITES
 
 NAME = "pending"
@@ -118,7 +119,7 @@ def resolved(x: Any) -> Any:
 
 def _signed(x: Any, conj: bool, neg: bool) -> Any:
     made = x
-    for kernel in ("conj",) * (conj and x.dtype.kind == "c") + ("neg",) * neg:
+    for kernel in ("conj",) * (conj and x.dtype.kind in COMPLEX) + ("neg",) * neg:
         made = registry.common([made]).call(kernel, (made,))
         made = made if type(made) in registry.ARRAY_TYPES else registry.cpu.asarray(made)
     if made.strides != x.strides and all([n == 1 or a == b for n, a, b in zip(x.shape, made.strides, x.strides)]):
@@ -157,7 +158,7 @@ def _views(name: str, args: tuple[Any, ...]) -> Any:
     x, rest = args[0], args[1:]
     made = registry.common([x.window]).call(name, (x.window, *rest))
     conj, neg = x.conj, x.neg
-    if x.dtype.kind == "c" and name in ("real", "imag"):
+    if x.dtype.kind in COMPLEX and name in ("real", "imag"):
         conj, neg = False, neg ^ (conj and name == "imag")
     if made.__class__ in _LISTS:
         return made.__class__([flipped(m, conj, neg) for m in made])

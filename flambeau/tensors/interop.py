@@ -62,7 +62,8 @@ def numpy(self, *, force=False) -> Any:
     if type(array) is BatchedArray:
         array.item()
     if self.is_conj():
-        raise RuntimeError("Can't call numpy() on Tensor that has conjugate bit set. Use tensor.resolve_conj().numpy() instead.")
+        raise RuntimeError("Can't call numpy() on Tensor that has conjugate bit set. Use tensor.resolve_conj().numpy() "
+                           "instead.")
     if self.is_neg():
         raise RuntimeError("Can't call numpy() on Tensor that has negative bit set. Use tensor.resolve_neg().numpy() instead.")
     if not _cpu.has_numpy_type(array):

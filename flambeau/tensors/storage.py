@@ -10,8 +10,8 @@ from typing import Any
 
 from ..autograd.state import looked_at
 from ..backends import registry
-from ..backends.pending import window_of
 from ..backends.cpu import creation as _cpu
+from ..backends.pending import window_of
 from ..backends.strides import contiguous_strides
 from . import dtypes as _dtypes
 from . import pinning

@@ -8,7 +8,7 @@ from ...backends import pending
 from ...tensors import dtypes as _dtypes
 from ...tensors.tensor import Tensor
 from .. import rules
-from ..core.row import FUNCTIONS, Row, _type_word, moving, public
+from ..core.row import FUNCTIONS, Row, _type_word, check_dtype, moving, public
 from .families import Pointwise, unary
 from .functions import masked, nothing
 
@@ -51,11 +51,12 @@ class Flip(Row):
 
 
 # fmt: off
-sgn = unary("sgn", backward=_sgn_self, kind="same", inplace=True, c="(a > 0) - (a < 0)")
+sgn = unary("sgn", takes="bifch", backward=_sgn_self, kind="same", inplace=True, c="(a > 0) - (a < 0)")
 _angle = Pointwise("angle", "self", kind="float", backward=dict(self=_angle_self))
 _conj_view = Flip("conj_view", "self", conj=True, node="ConjBackward0", backward=dict(self=lambda grad: _conj(grad)))
 _neg_view = Flip("neg_view", "self", neg=True, backward=dict(self=lambda grad: grad.neg()))
-_conj_physical = Pointwise("conj_physical", "self", kernel="conj", kind="same", safe=True, forward="linear", backward=dict(
+_conj_physical = Pointwise("conj_physical", "self", kernel="conj", kind="same", takes="ch", safe=True, forward="linear",
+                           backward=dict(
     self=lambda grad: _conj_physical(grad) if grad.is_complex() else grad))
 _complex = moving("complex", "real imag", batch="pointwise", shape=rules.complex_pair, backward=dict(
     real=lambda grad: _parts(grad)[0], imag=lambda grad: _parts(grad)[1]))
@@ -111,9 +112,9 @@ def view_as_real(input: Any) -> Any:
     if not input.is_complex():
         raise RuntimeError("view_as_real is only supported for complex tensors")
     if is_conj(input):
-        raise RuntimeError("view_as_real doesn't work on unresolved conjugated tensors.  To resolve the conjugate tensor so you "
-                           "can view it as real, use self.resolve_conj(); however, be warned that the resulting tensor will "
-                           "NOT alias the original.")
+        raise RuntimeError("view_as_real doesn't work on unresolved conjugated tensors.  To resolve the conjugate tensor so "
+                           "you can view it as real, use self.resolve_conj(); however, be warned that the resulting tensor "
+                           "will NOT alias the original.")
     return _viewed(input, _view_as_real)
 
 
@@ -123,8 +124,6 @@ def view_as_complex(input: Any) -> Any:
     if input.dtype not in (_dtypes.float32, _dtypes.float64, _dtypes.float16):
         raise RuntimeError(f"view_as_complex is only supported for half, float and double tensors, but got a tensor of "
                            f"scalar type: {input.dtype}")
-    if input.dtype is _dtypes.float16:
-        raise NotImplementedError("view_as_complex of float16 needs complex32, which flambeau does not have")
     if input.ndim == 0:
         raise RuntimeError("Input tensor must have one or more dimensions")
     if input.shape[-1] != 2:
@@ -216,6 +215,7 @@ def complex_(real: Any, imag: Any) -> Any:
 def polar(abs: Any, angle: Any) -> Any:
     """abs * exp(1j * angle)."""
     _two_floats("polar", abs, angle)
+    check_dtype("polar_cpu", abs.dtype, "F")
     return _polar(abs, angle)
 
 

@@ -11,9 +11,10 @@ from ..core.row import public, row
 from .views import _joined, _slice, _split, _split_with_sizes, _unbind
 
 # Pieces without a tie to their origin: they may be changed in place, at the caller's own risk.
-_unsafe_split = row("unsafe_split", "self split_size dim", kernel="split", backward={
+_unsafe_split = row("unsafe_split", "self split_size dim", kernel="split", moves=True, backward={
     "self": lambda grads, self_shape, split_size, dim: _joined(grads, self_shape, split_size, dim)})
-_unsafe_split_with_sizes = row("unsafe_split_with_sizes", "self split_sizes dim", kernel="split_with_sizes", backward={
+_unsafe_split_with_sizes = row("unsafe_split_with_sizes", "self split_sizes dim", kernel="split_with_sizes", moves=True,
+                               backward={
     "self": lambda grads, self_shape, split_sizes, dim: _joined(grads, self_shape, split_sizes, dim)})
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
+from ...dtypes import COMPLEX
 from .. import arrays, memory
 
 _BYTE = np.dtype(np.uint8)
@@ -64,7 +65,7 @@ def slice_of(source: ndarray, start: int, stop: int) -> ndarray:
 
 def swap(raw: ndarray, dtype: np.dtype) -> None:
     """Turns the byte order of every number around, in place."""
-    size = dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize
+    size = dtype.itemsize // 2 if dtype.kind in COMPLEX else dtype.itemsize
     if size > 1:
         items = raw[:raw.nbytes // size * size].reshape(-1, size)
         items[...] = items[:, ::-1].copy()
