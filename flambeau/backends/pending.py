@@ -118,12 +118,16 @@ def resolved(x: Any) -> Any:
 
 
 def _signed(x: Any, conj: bool, neg: bool) -> Any:
-    made = x
-    for kernel in ("conj",) * (conj and x.dtype.kind in COMPLEX) + ("neg",) * neg:
-        made = registry.common([made]).call(kernel, (made,))
-        made = made if type(made) in registry.ARRAY_TYPES else registry.cpu.asarray(made)
+    made, home = x, registry.backend_of(x)
+    if conj and x.dtype.kind in COMPLEX:
+        made = home.call("conj", (made,))
+    if neg:
+        made = home.call("neg", (made,))
+    if made.strides == x.strides and type(made) in registry.ARRAY_TYPES:
+        return made
+    made = made if type(made) in registry.ARRAY_TYPES else registry.cpu.asarray(made)
     if made.strides != x.strides and all([n == 1 or a == b for n, a, b in zip(x.shape, made.strides, x.strides)]):
-        home = registry.backend_of(made)  # PyTorch's copies keep the strides of single elements, too
+        # PyTorch's copies keep the strides of single elements, too.
         return home.as_strided(made, x.shape, home.strides(x), home.storage_offset(made))
     return made
 

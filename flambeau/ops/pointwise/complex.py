@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...backends import pending
+from ...autograd.state import state
+from ...backends import pending, registry
 from ...tensors import dtypes as _dtypes
 from ...tensors.tensor import Tensor
 from .. import rules
@@ -47,7 +48,10 @@ class Flip(Row):
         self.conj, self.neg = conj, neg
 
     def __call__(self, tensor: Any) -> Any:
-        return self.finish((tensor,), pending.flipped(tensor._array, self.conj, self.neg))
+        made = pending.flipped(tensor._array, self.conj, self.neg)
+        if state.mode < 2 and not tensor._inference:
+            return self.tensor(state.mode, made, tensor)
+        return self.finish((tensor,), made)
 
 
 # fmt: off
@@ -74,6 +78,12 @@ _view_as_complex = Row("view_as_complex", "self", batch="trailing", view=True, b
 
 
 # -------------------------------------------------------------------------------------------------------- views
+def _shown_as(base: Any, array: Any) -> Any:
+    """The view of a base that shows what an array over its memory does."""
+    backend = registry.backend_of(array)
+    return base.as_strided(array.shape, backend.strides(array), backend.storage_offset(array))
+
+
 def _viewed(source: Any, row: Row) -> Any:
     """A view whose dtype or bits differ from its base's: it remembers how to be made again (see autograd/views.py)."""
     before = source._view_fn
@@ -81,8 +91,8 @@ def _viewed(source: Any, row: Row) -> Any:
     if before is not None:
         view._view_fn = lambda base: _viewed(before(base), row)
     elif source._base is not None:
-        size, stride, offset = source.size(), source.stride(), source.storage_offset()
-        view._view_fn = lambda base: _viewed(base.as_strided(size, stride, offset), row)
+        array = source._array  # whose geometry is asked for if need be
+        view._view_fn = lambda base: _viewed(_shown_as(base, array), row)
     else:
         view._view_fn = lambda base: _viewed(base, row)
     return view
