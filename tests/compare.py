@@ -58,15 +58,17 @@ def allowed(tolerance: Any, dtype: str) -> Tolerance:
 
 
 def array(tensor: Any) -> np.ndarray:
-    """The elements of either library's tensor. What NumPy has no dtype for becomes float32, which holds all of its values."""
+    """The elements of either library's tensor. What NumPy has no dtype for becomes float32 or complex64, which
+    hold all of its values."""
     tensor = tensor.detach()
     if tensor.layout is not (torch if isinstance(tensor, torch.Tensor) else flambeau).strided:
         tensor = tensor.to_dense()
-    if isinstance(tensor, torch.Tensor):
-        tensor = tensor.resolve_conj().resolve_neg()
-        tensor = tensor.clone() if tensor._is_zerotensor() else tensor
+    tensor = tensor.resolve_conj().resolve_neg()
+    tensor = tensor.clone() if tensor._is_zerotensor() else tensor
     if "bfloat16" in str(tensor.dtype) or "float8" in str(tensor.dtype):
         tensor = tensor.float()
+    if "complex32" in str(tensor.dtype):
+        tensor = tensor.cfloat()
     return tensor.numpy()
 
 

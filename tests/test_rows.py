@@ -162,6 +162,7 @@ EXTRA = {
     "clone_strided": lambda: [leaf(2, 3), (1, 2)],
     "from_channels_last": lambda: [leaf(1, 2, 2, 3), "contiguous"],
     "from_channels_last_3d": lambda: [leaf(1, 2, 2, 1, 3), "contiguous"],
+    "neg_view": lambda: [leaf(2, 3)],
     "conj_physical": lambda: [flambeau.complex(leaf(2, 2), leaf(2, 2, seed=1)).detach().requires_grad_()],
     "fill_copy_tensor": lambda: [leaf(2, 3), leaf(seed=1)],
     "fill_number": lambda: [leaf(2, 3), 2.0],

@@ -34,7 +34,7 @@ OUT = """# What flambeau has of PyTorch's names
 Made by `tools/coverage.py` from PyTorch {version}: every public name of a module, and every function that PyTorch lets
 subclasses override (`torch.overrides.get_testing_overrides`). "Refused" names exist and raise NotImplementedError with
 a sentence that says what is missing. Names that "do nothing" can be called without effect, and their docstrings say so in
-the first line: what they would change does not exist here (CUDA's caches, TorchScript, pending conjugates). A missing name
+the first line: what they would change does not exist here (CUDA's caches, TorchScript). A missing name
 of the top level raises `flambeau.MissingName`, which is an AttributeError (so `hasattr` says no) and a NotImplementedError
 (so the message says why).
 
@@ -48,12 +48,11 @@ missing: {missing}.
 
 ## Left out, and why
 - **Quantized and named tensors, and operations on sparse and nested ones that say so**: other kinds of tensors, with kernels
-  of their own. Their dtypes (`qint8`, `bits8`, `int4`, ...) and `complex32` can be named but no tensor has them.
+  of their own. Their dtypes (`qint8`, `bits8`, `int4`, ...) can be named but no tensor has them.
 - **TorchScript, `torch.export`, `torch.onnx`, `torch.package`**: they describe programs for other runtimes.
   `torch.jit.script` and `trace` give back what they get; `torch.fx` is there.
 - **`torch.ao`, `torch.distributed.rpc`**: not written.
 - **Vendor kernels** (`cudnn_*`, `miopen_*`, `mkldnn_*`, `fbgemm_*`): there is no such library behind flambeau.
-- **Lazy conjugation and negation**: `conj()` computes at once, so `is_conj()` and `is_neg()` are False.
 
 ## At the corners
 `tools/corner_sweep.py` calls every operation that PyTorch has samples for with tensors of every dtype, with dimensions of
@@ -90,6 +89,12 @@ number that PyTorch does not check.
   whatever order its algorithm leaves them.
 - `as_strided_scatter`: the gradient of `input` is zero where `src` was written. PyTorch 2.13 returns the opposite part.
 - Tensors have at most 64 dimensions (NumPy's limit).
+- Conjugates and negatives are views with a bit, as in PyTorch. DLPack refuses tensors with a negative bit, which PyTorch exports
+  without their sign; `_foreach_` functions in place take tensors with bits; a matrix product computes the conjugate first. A call
+  of a compiled function that takes or returns such a view is followed, not skipped.
+- `complex32` has the operations that PyTorch's CPU kernels have for it (elements moved, sums, products, comparisons, norms), and
+  those that only move elements besides (`flip`, `put_`, `equal`). What PyTorch refuses otherwise is refused; so are convolutions,
+  `softmax` with a `dtype`, and products and `linalg` of empty matrices, which PyTorch takes, and DLPack.
 
 `python -m flambeau test_view_ops.py -k transpose` runs one of PyTorch's own test files on flambeau; the testing package
 that it imports is the installed PyTorch's.

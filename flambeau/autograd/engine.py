@@ -18,6 +18,7 @@ from typing import Any
 from ..backends.batched.arrays import Level, levels_of, marked
 from ..backends.cpu.parallel import LARGE
 from ..backends.cpu.table import KERNELS
+from ..backends.dtypes import COMPLEX
 from ..backends.references import HANDED_ON, NAMED
 from ..backends.registry import CPU_ARRAY, WINDOWS
 from ..ops.core.levels import enter, leave
@@ -454,7 +455,7 @@ def fit(grad: Any, shape: tuple[int, ...], dtype: Any, node: Node, index: int) -
                                f"{list(got.shape)} but expected shape compatible with {list(shape)}")
         grad = grad.sum_to_size(shape)
     if grad._array.dtype != dtype:
-        if grad.is_complex() and dtype.kind != "c":
+        if grad.is_complex() and dtype.kind not in COMPLEX:
             grad = grad.real
         from ..tensors.dtypes import BY_NUM
         grad = grad.to(BY_NUM[dtype.num])

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+from ..backends.dtypes import COMPLEX
 from ..creation.factories import ones_like, zeros_like
 from ..ops.core import overrides as _overrides
 from ..settings import is_warn_always_enabled
@@ -229,7 +230,7 @@ def _implicit(out: Tensor) -> Tensor:
     array = out._array
     if array.size != 1:
         raise not_scalar_error(out.shape)
-    if array.dtype.kind == "c":
+    if array.dtype.kind in COMPLEX:
         raise RuntimeError(f"grad can be implicitly created only for real scalar outputs but got {out.dtype}")
     if state.mode & DISPATCH:  # as PyTorch's engine calls it
         return ones_like(out, memory_format=preserve_format)

@@ -68,6 +68,7 @@ def looked_at(array: Any, what: str, writing: bool = False) -> None:
 
     writing: others may be changed or shown along with them. An array may be what a followed call of another thread promised.
     """
+    array = getattr(array, "window", array)  # of one with a conjugate or negative bit (backends/pending.py)
     if state.recorder is not None:
         state.recorder.look(array, what, writing)
     if state.mode & FOLLOW:

@@ -8,7 +8,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-_EXTRA = {name: np.dtype(getattr(ml_dtypes, name)) for name in ("bfloat16", "float8_e4m3fn", "float8_e5m2")}
+_EXTRA = {name: np.dtype(getattr(ml_dtypes, name)) for name in ("bfloat16", "float8_e4m3fn", "float8_e5m2", "complex32")}
+COMPLEX = "cW"  # NumPy's kinds of complex types: its own, and that of complex32, which ml_dtypes has
+PARTS = {np.dtype(whole): np.dtype(part) for whole, part in (
+    (ml_dtypes.complex32, np.float16), (np.complex64, np.float32), (np.complex128, np.float64))}
 
 
 def native(name: str) -> np.dtype:

@@ -16,6 +16,7 @@ INTO: dict[type, Any] = {}   # likewise of (target, name, arguments...), which s
 
 following: Any = None        # () -> the backend of plain arrays in this thread; None while no thread follows a compiled call
 batched: Any = None          # the backend of arrays inside vmap, once there was one
+pending: Any = None          # the backend of arrays with a conjugate or negative bit (pending.py)
 tracing: Any = None          # (backend of a CUDA device) -> what notes its kernel calls, in a thread that captures a call
 run_time: Any = None         # (number, dtype) -> an array, if the number is one that compiled programs read anew at each call
 
@@ -98,7 +99,14 @@ def maker(array: Any) -> Any:
     backend = backend_of(array)
     if backend.NAME == "cuda":
         return backend.on(backend.device_of(array).index)
+    if backend is pending:
+        return maker(array.window)
     return backend if backend.NAME != "batched" else backend.Maker(array)
+
+
+def write(target: Any, source: Any) -> None:
+    """target[...] = source, whatever arrays they are."""
+    backend_of(target).write(target, source if pending is None else pending.resolved(source))
 
 
 def backend_for(device: Any) -> Any:
@@ -153,12 +161,14 @@ def two_devices(arrays: list[Any]) -> RuntimeError:
 
 def common(arrays: list[Any]) -> Any:
     """The backend of several arrays: meta wins over cpu, as zero-dim CPU tensors may join any device."""
-    found = cpu
+    found, bits = cpu, False
     for array in arrays:
         backend = backend_of(array)
         if backend.NAME == "batched":
             return backend
-        if backend.NAME == "cpu":
+        if backend is pending:
+            bits = True
+        elif backend.NAME == "cpu":
             if found is cpu:
                 found = backend
         elif found.NAME == "cpu":
@@ -167,6 +177,8 @@ def common(arrays: list[Any]) -> Any:
             found = backend
         elif backend is not found and vars(found).get("PLAIN_BACKEND") is not backend:
             raise two_devices(arrays)
+    if bits:
+        return pending  # which asks again, about arrays without bits
     if found.NAME != "cpu":
         for array in arrays:
             if array.ndim and backend_of(array).NAME == "cpu":

@@ -14,7 +14,7 @@ from ..autograd import state as _state
 from ..autograd.cuts import CUT, DATA, note
 from ..backends import registry
 from ..backends.cpu import creation as _cpu
-from ..ops.core.row import FUNCTIONS, _type_word, public
+from ..ops.core.row import FUNCTIONS, _type_word, check_dtype, public
 from ..tensors import dtypes as _dtypes
 from ..tensors.device import defaults, to_device
 from ..tensors.dtypes import dtype as _dtype
@@ -409,8 +409,7 @@ def _ends(name: str, start: Any, end: Any, steps: Any, dtype: Any, out: Any, dev
         d = _dtypes.get_default_dtype()
         if complex in (first.__class__, last.__class__):
             d = d.to_complex()
-    if d is _dtypes.bool_:
-        raise NotImplementedError(f'"{name}_cpu" not implemented for \'Bool\'')
+    check_dtype(f"{name}_cpu", d, "ifc")
     return first, last, steps, d
 
 
@@ -453,6 +452,7 @@ def eye(n, m=None, *, out=None, dtype=None, layout=None, device=None, requires_g
     check_options("eye", layout, pin_memory)
     d = element_type(dtype, "eye")
     d = _into("eye", out, d, device) if out is not None else d or _dtypes.get_default_dtype()
+    check_dtype("eye", d, "bifc")
     backend = place(device if out is None else out.device)
     return _deliver("eye", backend.eye(rows, columns, d.native), out, requires_grad)
 

@@ -250,6 +250,7 @@ def generator_of(device: str, generator: Generator | None, index: int = 0) -> Ge
 
 def call(generator: Generator | None, kernel: str, *args: Any) -> Any:
     """A draw: one kernel of whatever backend the generator's words are on now."""
+    args = registry.pending.resolved(args)
     if type(args[0]) is not registry.CPU_ARRAY and hasattr(args[0], "ndim") and registry.backend_of(args[0]).NAME == "cuda":
         backend = registry.backend_of(args[0])
         return call_on(backend.on(backend.device_of(args[0]).index), generator, kernel, *args)
@@ -277,7 +278,10 @@ def draw(array: Any, generator: Generator | None, kernel: str, *args: Any, keep:
     if state.mode & BATCHED and state.levels:
         from . import batched
         return batched.draw(array, generator, kernel, args, keep)
-    backend = registry.backend_of(array)
+    backend, args = registry.backend_of(array), registry.pending.resolved(args)
+    if backend is registry.pending:
+        made = draw(backend.empty_like(array), generator, kernel, *args)
+        return backend.write(array, made) or array if keep else made
     if backend is registry.cpu:
         generator = generator_of("cpu", generator)
         if array.size:

@@ -145,10 +145,16 @@ def _conj_physical(input: Tensor) -> Tensor:
     return input.conj_physical()
 
 
-@public(out=False)
-def _neg_view(input: Tensor) -> Tensor:
-    """The negative (a copy here; PyTorch defers it)."""
-    return input.neg()
+@public(method=False)
+def _conj_copy(input: Tensor) -> Tensor:
+    """conj() into new memory."""
+    return input.conj().clone()
+
+
+@public(method=False)
+def _neg_view_copy(input: Tensor) -> Tensor:
+    """_neg_view() into new memory."""
+    return input._neg_view().clone()
 
 
 @public(out=False)

@@ -18,7 +18,7 @@ from ..tensors.tensor import Size, Tensor
 from . import rebuild
 
 # ------------------------------------------------------------------------------------------------------ storage types
-STORAGE_NAMES = {d: f"{d.word}Storage" for d in _dtypes.ALL if d.word != d.name}
+STORAGE_NAMES = {d: f"{d.word}Storage" for d in _dtypes.ALL if d.word not in (d.name, "ComplexHalf")}
 _STORAGE_DTYPES = {name: dtype for dtype, name in STORAGE_NAMES.items()}
 _STORAGE_DTYPES.update(UntypedStorage=_dtypes.uint8, TypedStorage=_dtypes.uint8)
 # uint16, float8...: these have no storage class; their tensors are saved over plain bytes

@@ -82,9 +82,11 @@ def _maker(tensor: Tensor) -> tuple[Any, tuple[Any, ...]]:
     if tensor.device.type == "meta":
         return rebuild._rebuild_meta_tensor_no_storage, (tensor.dtype, size, stride, grad)
     raw, rest = UntypedStorage._of(tensor), (tensor.storage_offset(), size, stride, grad, OrderedDict())
+    bits = {name: True for name, is_set in (("conj", tensor.is_conj()), ("neg", tensor.is_neg())) if is_set}
+    metadata = (bits,) if bits else ()
     if tensor.dtype in STORAGE_NAMES:
-        return rebuild._rebuild_tensor_v2, (TypedStorage(wrap_storage=raw, dtype=tensor.dtype), *rest)
-    return rebuild._rebuild_tensor_v3, (raw, *rest, tensor.dtype)
+        return rebuild._rebuild_tensor_v2, (TypedStorage(wrap_storage=raw, dtype=tensor.dtype), *rest, *metadata)
+    return rebuild._rebuild_tensor_v3, (raw, *rest, tensor.dtype, *metadata)
 
 
 def _reduce_parameter(parameter: Any) -> tuple[Any, tuple[Any, ...]]:

@@ -12,9 +12,8 @@ from collections.abc import Iterator
 from pickle import UnpicklingError
 from typing import Any
 
-from ..backends import registry
+from ..backends import pending, registry
 from ..backends.cpu import creation as _cpu
-from ..backends.cpu.data import checkpoint as _memory
 from ..ops.core.export import FUNCTIONS
 from ..tensors import parameter as _parameter
 from ..tensors.device import META, to_device
@@ -25,12 +24,12 @@ from ..tensors.tensor import Tensor, wrap, wrap_as
 
 
 def rebuild_tensor(cls: type, flat: Any, shape: tuple[int, ...], stride: tuple[int, ...], requires_grad: bool,
-                   attributes: dict[str, Any], device: str = "cpu") -> Tensor:
+                   attributes: dict[str, Any], device: str = "cpu", conj: bool = False, neg: bool = False) -> Tensor:
     """A leaf with the saved elements and strides."""
     array = _cpu.unpacked(flat, shape, stride)
     if device != "cpu":
         array = registry.move(array, registry.backend_for(to_device(device)))
-    return _dressed(wrap_as(cls, array), requires_grad, attributes)
+    return _dressed(wrap_as(cls, pending.flipped(array, conj, neg)), requires_grad, attributes)
 
 
 def rebuild_meta(cls: type, shape: tuple[int, ...], stride: tuple[int, ...], dtype: Any, requires_grad: bool,
@@ -118,26 +117,16 @@ def _over(storage: TypedStorage, dtype: Any, offset: Any, size: Any, stride: Any
     if reach > raw.nbytes:
         raise UnpicklingError(f"a tensor of size {list(size)}, stride {list(stride)} and storage offset {offset} needs "
                               f"{reach} bytes, but its storage has {raw.nbytes}")
-    if metadata:
-        raw = _mirrored(storage, raw, dtype, metadata)
-    return wrap(registry.backend_of(raw).over_bytes(raw, size, stride, offset, dtype.native))
+    conj, neg = _bits(metadata) if metadata else (False, False)
+    array = registry.backend_of(raw).over_bytes(raw, size, stride, offset, dtype.native)
+    return wrap(pending.flipped(array, conj and dtype.is_complex, neg))
 
 
-def _mirrored(storage: TypedStorage, raw: Any, dtype: Any, metadata: Any) -> Any:
-    """The storage conjugated or negated: PyTorch only marks such tensors, flambeau computes them. Made once for each
-    storage, so that tensors which share it still do, and no file can ask for many copies."""
+def _bits(metadata: Any) -> tuple[bool, bool]:
+    """Whether a file says that a tensor is conjugated, and negated."""
     if not isinstance(metadata, dict) or not set(metadata) <= {"conj", "neg"}:
         raise UnpicklingError("a tensor's metadata can only be 'conj' and 'neg'")
-    marks = bool(metadata.get("conj")), bool(metadata.get("neg"))
-    if not any(marks) or type(raw) is not registry.CPU_ARRAY:
-        return raw
-    if storage.__dict__.get("_unread"):
-        raise NotImplementedError("a lazily conjugated or negated tensor in a file of the old format (before PyTorch "
-                                  "1.6) is not supported: save it again with torch.save's default format")
-    made = storage.__dict__.setdefault("_mirrors", {})
-    if (dtype, marks) not in made:
-        made[dtype, marks] = _memory.mirrored(raw, dtype.native, *marks)
-    return made[dtype, marks]
+    return bool(metadata.get("conj")), bool(metadata.get("neg"))
 
 
 class LegacyTensor:

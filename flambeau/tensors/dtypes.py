@@ -24,8 +24,8 @@ class dtype:
     (2, True)
     """
 
-    __slots__ = ("c_word", "category", "is_complex", "is_floating_point", "is_signed", "itemsize", "name", "native", "rank",
-                 "word")
+    __slots__ = ("c_word", "category", "is_complex", "is_floating_point", "is_signed", "itemsize", "letter", "name", "native",
+                 "rank", "word")
 
     def __init__(self, name: str, category: int, rank: int = 0, c_word: str | None = None, word: str | None = None):
         self.name = name
@@ -33,6 +33,7 @@ class dtype:
         self.word = word or name      # and as in FloatTensor
         self.native = _native.native(name)
         self.category = category
+        self.letter = "bifc"[category] if name != "complex32" else "h"  # of its kind, in what rows take
         self.rank = rank
         self.itemsize = self.native.itemsize
         self.is_floating_point = category == _FLOAT
@@ -57,13 +58,13 @@ class dtype:
         return self
 
     def to_complex(self) -> dtype:
-        """The complex type of this precision (that of float16 is complex64: there is no complex32 here)."""
+        """The complex type of this precision."""
         if self.category < _FLOAT:
             raise RuntimeError(f"Unknown Complex ScalarType for {self.name}")
-        return {float16: complex64, bfloat16: complex64, float32: complex64, float64: complex128}.get(self, self)
+        return {float16: complex32, bfloat16: complex64, float32: complex64, float64: complex128}.get(self, self)
 
     def to_real(self) -> dtype:
-        return {complex64: float32, complex128: float64}.get(self, self)
+        return {complex32: float16, complex64: float32, complex128: float64}.get(self, self)
 
 
 def _by_name(name: str) -> dtype:
@@ -85,22 +86,23 @@ float16 = dtype("float16", _FLOAT, 1, "c10::Half", "Half")
 bfloat16 = dtype("bfloat16", _FLOAT, 1, "c10::BFloat16", "BFloat16")
 float32 = dtype("float32", _FLOAT, 2, "float", "Float")
 float64 = dtype("float64", _FLOAT, 3, "double", "Double")
+complex32 = dtype("complex32", _COMPLEX, 1, "c10::complex<c10::Half>", "ComplexHalf")
 complex64 = dtype("complex64", _COMPLEX, 2, "c10::complex<float>", "ComplexFloat")
 complex128 = dtype("complex128", _COMPLEX, 3, "c10::complex<double>", "ComplexDouble")
 
 _GLOBAL = {"bool": "bool_"}
 ALL = (bool_, uint8, int8, uint16, int16, uint32, int32, uint64, int64, float8_e4m3fn, float8_e5m2, float16, bfloat16,
-       float32, float64, complex64, complex128)
+       float32, float64, complex64, complex128, complex32)
 BY_NUM: dict[int, dtype] = {d.native.num: d for d in ALL}
 # The C "long" and "long long" are two NumPy types of one size: both are int64 here.
 for _num, _name in _native.same_size_aliases().items():
     BY_NUM.setdefault(_num, _by_name(_name))
 
-half, float_, double, cfloat, cdouble = float16, float32, float64, complex64, complex128
+half, float_, double, chalf, cfloat, cdouble = float16, float32, float64, complex32, complex64, complex128
 short, int_, long = int16, int32, int64
 
 ALIASES = {"bool": bool_, "float": float32, "double": float64, "half": float16, "int": int32, "long": int64,
-           "short": int16, "cfloat": complex64, "cdouble": complex128, **{d.name: d for d in ALL}}
+           "short": int16, "chalf": complex32, "cfloat": complex64, "cdouble": complex128, **{d.name: d for d in ALL}}
 
 HALF_NUMS = frozenset(d.native.num for d in (float16, bfloat16, float8_e4m3fn, float8_e5m2))
 FLOAT_NUMS = frozenset(d.native.num for d in ALL if d.is_floating_point)
@@ -141,7 +143,7 @@ def of_python(value: Any) -> dtype:
     if isinstance(value, builtins.float):
         return _default[0]
     if isinstance(value, builtins.complex):
-        return complex128 if _default[0] is float64 else complex64
+        return _default[0].to_complex()
     raise TypeError(f"expected a number, got {type(value).__name__}")
 
 
@@ -166,7 +168,7 @@ def promote_types(type1: dtype, type2: dtype) -> dtype:
         raise RuntimeError("Promotion for uint16, uint32, uint64 types is not supported, attempted to promote "
                            f"{type1} and {type2}")
     if a.category < b.category:
-        return complex128 if b.is_complex and a is float64 else b
+        return promote_types(a.to_complex(), b) if b.is_complex and a.category == _FLOAT else b
     if a.rank == b.rank:
         return int16 if a.category == _INT else float32  # uint8 with int8; float16 with bfloat16
     return a if a.rank > b.rank else b

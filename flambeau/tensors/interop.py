@@ -52,7 +52,7 @@ def from_numpy(ndarray: Any, *, _warn: bool = True) -> Tensor:
 def numpy(self, *, force=False) -> Any:
     """The tensor's memory as a NumPy array; force=True detaches and copies to the CPU where that is needed."""
     if force:
-        self = self.detach().cpu()
+        self = self.detach().cpu().resolve_conj().resolve_neg()
     elif self.device.type != "cpu":
         raise TypeError(f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to copy the tensor "
                         "to host memory first.")
@@ -61,6 +61,11 @@ def numpy(self, *, force=False) -> Any:
     array = self._array
     if type(array) is BatchedArray:
         array.item()
+    if self.is_conj():
+        raise RuntimeError("Can't call numpy() on Tensor that has conjugate bit set. Use tensor.resolve_conj().numpy() "
+                           "instead.")
+    if self.is_neg():
+        raise RuntimeError("Can't call numpy() on Tensor that has negative bit set. Use tensor.resolve_neg().numpy() instead.")
     if not _cpu.has_numpy_type(array):
         raise TypeError(f"Got unsupported ScalarType {_type_word(self.dtype)}")
     not_repeatable("a tensor was given to NumPy")
@@ -126,6 +131,10 @@ def _dlpack(self, *, stream: Any = None, max_version: Any = None, dl_device: Any
     from ..backends.cpu.data import dlpack
     if self.requires_grad:
         raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
+    if self.is_conj():
+        raise BufferError("Can't export tensors with the conjugate bit set: use tensor.resolve_conj()")
+    if self.is_neg():  # PyTorch exports the memory as it is, so that the other side sees the wrong sign
+        raise BufferError("Can't export tensors with the negative bit set: use tensor.resolve_neg()")
     if self.is_cuda:
         from ..backends.cuda import dlpack as on_device
         if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..autograd.state import BATCHED, DISPATCH, FOLLOW, grad_enabled, looked_at, state
-from ..backends import registry
+from ..backends import pending, registry
 from ..backends.batched.arrays import BatchedArray
 from ..backends.cpu import creation as _cpu
 from ..ops.core import overrides as _overrides
@@ -262,6 +262,8 @@ def _copied_storage(self, memo: dict[int, Any]) -> Any:
     if self.device.type not in ("cpu", "cuda"):
         return array
     looked_at(array, "a tensor was copied with its storage")
+    if type(array) is pending.PendingArray:  # a copy has no bits
+        return pending.copy(array)
     from .storage import whole_storage
     owner, raw = whole_storage(array)
     shared = memo.setdefault("flambeau storages", {})
@@ -289,9 +291,10 @@ def _reduce_ex(self, protocol: int) -> tuple[Any, ...]:
     if self.device.type == "meta":
         return rebuild_meta, (type(self), tuple(self.shape), self.stride(), self.dtype, self.requires_grad, attributes)
     looked_at(self._array, "a tensor was pickled")
-    flat, stride = _cpu.packed(self._array if not self.is_cuda else registry.backend_of(self._array).to_cpu(self._array))
-    place = (str(self.device),) if self.is_cuda else ()
-    return rebuild_tensor, (type(self), flat, tuple(self.shape), stride, self.requires_grad, attributes, *place)
+    array, bits = pending.window_of(self._array), pending.bits(self._array)
+    flat, stride = _cpu.packed(array if not self.is_cuda else registry.backend_of(array).to_cpu(array))
+    rest = (str(self.device), *bits) if self.is_cuda or any(bits) else ()
+    return rebuild_tensor, (type(self), flat, tuple(self.shape), stride, self.requires_grad, attributes, *rest)
 
 
 Tensor.__deepcopy__ = _deepcopy

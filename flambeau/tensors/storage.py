@@ -11,6 +11,7 @@ from typing import Any
 from ..autograd.state import looked_at
 from ..backends import registry
 from ..backends.cpu import creation as _cpu
+from ..backends.pending import window_of
 from ..backends.strides import contiguous_strides
 from . import dtypes as _dtypes
 from . import pinning
@@ -289,6 +290,7 @@ def _rebuild(data: bytes, device: str = "cpu") -> UntypedStorage:
 
 def whole_storage(array: Any) -> tuple[Any, Any]:
     """What owns an array's memory, and all its bytes."""
+    array = window_of(array)
     backend = registry.backend_of(array)
     if backend.NAME != "cuda":
         return _cpu.storage_bytes(array)

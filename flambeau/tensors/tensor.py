@@ -15,6 +15,7 @@ from ..autograd.node import AccumulateGrad, Edge, VersionCounter
 from ..autograd.state import state
 from ..autograd.views import check_creation, history_of
 from ..backends import registry
+from ..backends.dtypes import COMPLEX
 from . import dtypes as _dtypes
 from .dtypes import BY_NUM, GRAD_NUMS
 
@@ -202,7 +203,7 @@ class Tensor:
         return self.dtype.is_floating_point
 
     def is_complex(self) -> bool:
-        return self._array.dtype.kind == "c"
+        return self._array.dtype.kind in COMPLEX
 
     def is_signed(self) -> bool:
         return self.dtype.is_signed

@@ -101,11 +101,11 @@ def refused_modules(package: str, reason: str, table: dict[str, str]) -> dict[st
 def missing_functions() -> dict[str, Any]:
     """All that the top level refuses: functions, dtypes and quantization schemes."""
     functions = {name: refusal(name, reason) for reason, names in FUNCTIONS.items() for name in names.split()}
-    return {**functions, **{name: MissingDtype(name) for name in _DTYPES.split()}, "chalf": MissingDtype("complex32"),
+    return {**functions, **{name: MissingDtype(name) for name in _DTYPES.split()},
             "qscheme": qscheme, **{name: qscheme(name) for name in _SCHEMES.split()}}
 
 
-_DTYPES = """bit bits16 bits1x8 bits2x4 bits4x2 bits8 complex32 float4_e2m1fn_x2 float8_e4m3fnuz float8_e5m2fnuz
+_DTYPES = """bit bits16 bits1x8 bits2x4 bits4x2 bits8 float4_e2m1fn_x2 float8_e4m3fnuz float8_e5m2fnuz
     float8_e8m0fnu int1 int2 int3 int4 int5 int6 int7 uint1 uint2 uint3 uint4 uint5 uint6 uint7 qint32 qint8 quint2x4 quint4x2
     quint8"""
 _SCHEMES = """per_channel_affine per_channel_affine_float_qparams per_channel_symmetric per_tensor_affine
@@ -119,7 +119,7 @@ class MissingDtype(dtype):
 
     def __init__(self, name: str):
         self.name = name
-        self.category, self.rank, self.itemsize = 0, 0, 1
+        self.category, self.rank, self.itemsize, self.letter = 0, 0, 1, ""
         self.is_floating_point, self.is_complex = name.startswith("float"), name.startswith("complex")
         self.is_signed = not name.startswith(("uint", "quint", "bit"))
 

@@ -206,10 +206,12 @@ def empty_strided(shape, stride, dtype: np.dtype) -> ndarray:
 def cast_into(out: ndarray, x: Any) -> None:
     """out[...] = x with PyTorch's conversions: complex to real drops the imaginary part, to bool asks for non-zero."""
     if x.__class__ is ndarray and x.dtype is not out.dtype:
+        if x.dtype.kind == "W":
+            x = x.astype(np.complex64)
         kind, goal = x.dtype.kind, out.dtype.kind
-        if kind == "c" and goal not in "cb":
+        if kind == "c" and goal not in "cWb":
             x = x.real
-        elif kind == "V" and goal == "c":  # bfloat16 has no direct way to complex
+        elif kind == "V" and goal in "cW":  # bfloat16 has no direct way to complex
             x = x.astype(FLOAT32)
         if kind == "c" and goal == "V":
             x = x.astype(FLOAT32)

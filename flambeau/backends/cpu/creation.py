@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 from numpy import ndarray
 
+from ..dtypes import COMPLEX, PARTS
 from . import arrays, memory
 from .random.engine import fma
 from .table import kernel
@@ -238,7 +239,7 @@ def from_numbers(values: list[Any], kind: str, shape: tuple[int, ...], dtype: np
     if dtype.kind == "b" and kind == "i":
         return np.array([v != 0 for v in values], np.bool_).reshape(shape)
     if kind == "i":
-        kind = "c" if dtype.kind == "c" else "f"
+        kind = "c" if dtype.kind in COMPLEX else "f"
     source = np.array(values, {"b": np.bool_, "i": np.int64, "f": np.float64, "c": np.complex128}[kind])
     if kind == "f" and dtype.kind in "iu":
         check_range(source, dtype)
@@ -274,12 +275,11 @@ def item_fits(value: Any, dtype: np.dtype) -> bool:
     if dtype.kind == "b":
         return True
     if value.__class__ is complex:
-        if dtype.kind != "c":
+        if dtype not in PARTS:
             return value.imag == 0 and item_fits(value.real, dtype)
-        part = np.dtype(np.float32) if dtype.itemsize == 8 else _FLOAT64
-        return item_fits(value.real, part) and item_fits(value.imag, part)
-    if dtype.kind == "c":
-        return item_fits(value, np.dtype(np.float32) if dtype.itemsize == 8 else _FLOAT64)
+        return item_fits(value.real, PARTS[dtype]) and item_fits(value.imag, PARTS[dtype])
+    if dtype in PARTS:
+        return item_fits(value, PARTS[dtype])
     if dtype.kind in "iu":
         if value != value or value in (math.inf, -math.inf):
             return False
@@ -330,12 +330,12 @@ def copy(array: ndarray, dtype: np.dtype | None = None) -> ndarray:
 
 def to_python(array: ndarray) -> Any:
     """Nested lists of Python numbers (a number for a zero-dim array)."""
-    return (array.astype(np.float32) if array.dtype.kind == "V" else array).tolist()
+    return (array.astype({"V": np.float32, "W": np.complex64}.get(array.dtype.kind, array.dtype), copy=False)).tolist()
 
 
 def has_numpy_type(array: ndarray) -> bool:
-    """Whether NumPy itself knows the element type (bfloat16 and float8 come from ml_dtypes)."""
-    return array.dtype.kind != "V"
+    """Whether NumPy itself knows the element type (bfloat16, float8 and complex32 come from ml_dtypes)."""
+    return array.dtype.kind not in "VW"
 
 
 def storage_bytes(array: ndarray) -> tuple[Any, ndarray]:

@@ -208,6 +208,8 @@ _BY_ELEMENT = (np.where, np.clip)
 
 def run_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A NumPy function called straight on MetaArrays, as the fast path of the pointwise operations does."""
+    if any([hasattr(i, "window") for i in inputs]):
+        return NotImplemented  # an array with a conjugate or negative bit (pending.py) is asked next
     out = kwargs.pop("out", None)
     if method == "__call__" and ufunc.signature is None:
         made = _pointwise(lambda *a: ufunc(*a, **kwargs), inputs)

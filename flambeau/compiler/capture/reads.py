@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ...autograd.node import AccumulateGrad
+from ...backends.pending import bits
 from ...tensors.device import device
 from ...tensors.dtypes import dtype
 from ...tensors.tensor import Size, Tensor
@@ -200,7 +201,7 @@ class Metadata(Read):
     @staticmethod
     def _of(tensor: Any) -> tuple[Any, ...]:
         array, node = tensor._array, tensor._node
-        return (tensor.__class__, array.shape, array.strides, array.dtype.num,
+        return (tensor.__class__, array.shape, array.strides, array.dtype.num, bits(array),
                 None if node is None else node.__class__ is AccumulateGrad)
 
     def now(self) -> Any:

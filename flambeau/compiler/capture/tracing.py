@@ -26,6 +26,7 @@ from ...backends.cpu import backend as cpu
 from ...backends.cpu.arrays import Storage as Memory
 from ...backends.cpu.arrays import strides as element_strides
 from ...backends.facts import DYNAMIC
+from ...backends.pending import PendingArray
 from ...native import pointer
 from ...tensors.tensor import Tensor
 from ..ir.parts import CONSTANT, INPUT, TEMPORARY, Number, Op, Storage, Value, values_in
@@ -110,7 +111,7 @@ class Recorder:
 
     def loaded(self, tensor: Any) -> Any:
         """The number in a zero-dim tensor; a captured program reads it at each run, where it is used."""
-        if tensor._array.dtype.char not in "fdlqi" or tensor.is_cuda:
+        if tensor._array.dtype.char not in "fdlqi" or tensor.is_cuda or tensor.is_neg():
             return tensor.item()
         value = self.value(tensor._array)
         number = stripped(tensor._array).item()
@@ -346,14 +347,30 @@ class Recorder:
         kind = array.__class__
         if kind in PLAIN:
             return array if active() is self else stripped(array)
+        if kind is PendingArray:
+            return self._read_bits(array)
         if active() is self and (kind in TRACED or _learn(kind)) and not tensor.is_sparse:
             return self._meet(tensor, array)
+        return array
+
+    def _read_bits(self, array: PendingArray) -> Any:
+        """An array with a conjugate or negative bit: the call's own is a window onto a Traced one."""
+        if active() is not self:
+            return array.over(stripped(array.window))
+        if array.window.__class__ not in PLAIN:
+            self.fail("a tensor with a conjugate or negative bit was there before")
         return array
 
     def _assign(self, tensor: Any, array: Any) -> None:
         """tensor._array = array"""
         before = _array_of(tensor)
-        if active() is not self:
+        if array.__class__ is PendingArray:
+            if before is not None:
+                self.fail("a tensor is given a conjugate or negative bit")
+            elif active() is self and array.window.__class__ in TRACED:
+                array = array.over(self.adopt(array.window))
+            self.assigned.append(weakref.ref(tensor))
+        elif active() is not self:
             array = stripped(array)
             if before is None:
                 self.abroad.add(id(tensor))
@@ -425,9 +442,15 @@ class Recorder:
         self.swapped = []
         for reference in self.assigned:
             tensor = reference()
-            if tensor is not None and tensor._array.__class__ in PLAIN:
+            if tensor is None:
+                continue
+            array = tensor._array
+            if array.__class__ in PLAIN:
                 self.born.append(tensor)
-                tensor._array = stripped(tensor._array)
+                tensor._array = stripped(array)
+            elif array.__class__ is PendingArray:
+                self.born.append(tensor)
+                tensor._array = array.over(stripped(array.window))
         self.assigned = []
 
     def made_so_far(self) -> set[int]:

@@ -27,6 +27,7 @@ from ...autograd.views import edge_of
 from ...backends import registry
 from ...backends.cpu import memory
 from ...backends.flags import on_cuda
+from ...backends.pending import bits
 from ...native import toolchain, waiting
 from ...nn.explain import explain
 from ...nn.module import Module
@@ -388,6 +389,8 @@ class CompiledFunction:
             return reason + (f" ({where[0]}, line {where[1]})" if where else "")
         if recorder.transient is not None:
             return None
+        if any([leaf._grad is not None and any(bits(leaf._grad._array)) for leaf in recorder.leaves.values()]):
+            return "a gradient has a conjugate or negative bit"
         written = {w.storage for op in recorder.ops for w in op.writes}
         for a in leaves:
             if isinstance(a, Tensor) and a._node is not None and not a.is_leaf and recorder.known(a._array) in written:
@@ -423,6 +426,8 @@ class CompiledFunction:
                 return "a result is a leaf, or has attributes of its own", None
             elif r.is_sparse:
                 return "a result is a sparse tensor", None
+            elif any(bits(r._array)):
+                return "a result has a conjugate or negative bit", None
             else:
                 value = recorder.value_of(r)
                 edge = r._node

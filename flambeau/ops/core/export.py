@@ -213,7 +213,7 @@ def store(target: Tensor, result: Tensor, before: Tensor | None = None) -> Tenso
         check_creation(target)
     if before is not None and result._node is not None and getrefcount(before) > _HELD_BY_CALLERS:
         before._array, before._counter = registry.backend_of(array).copy_with_layout(array, array), None
-    registry.backend_of(array).write(array, made)
+    registry.write(array, made)
     written(target)
     if not mode & NO_RECORD:
         edge = result._node
@@ -281,8 +281,8 @@ def check_overlap(target: Any, sources: Any, full: bool = False) -> None:
 
 def check_dtype(kernel: str, dtype: Any, kinds: str) -> None:
     """Whether there is a kernel for a dtype. kinds: b for bool, i for integers, f for floating types (F: but not half ones),
-    c for complex ones."""
-    if "bifc"[dtype.category] not in kinds and not ("F" in kinds and dtype.itemsize > 2 and dtype.is_floating_point):
+    c for complex ones but complex32 (h)."""
+    if dtype.letter not in kinds and not ("F" in kinds and dtype.itemsize > 2 and dtype.is_floating_point):
         raise NotImplementedError(f"\"{kernel}\" not implemented for '{dtype.word}'")
 
 
@@ -381,5 +381,5 @@ def _write_one(name: str, out: Tensor, result: Tensor, rules: Any, field: str = 
         dense = registry.backend_of(array).NAME == "cpu" and not array.flags.c_contiguous and is_dense(array)
         resize_out(out, result.shape, result.stride() if dense else None)
     check_writable(out)
-    registry.backend_of(out._array).write(out._array, result._array)
+    registry.write(out._array, result._array)
     written(out)

@@ -34,6 +34,7 @@ from ...backends import registry
 from ...backends.cpu.layouts import uneven
 from ...backends.cpu.parallel import LARGE, large
 from ...backends.dtypes import native as _native
+from ...backends.pending import PendingArray
 from ...native import arrays
 from ...tensors.dtypes import ALL
 from ...tensors.parameter import Parameter
@@ -44,7 +45,8 @@ _NAMES: dict[str, Any] = dict(
     __name__=__name__, ARRAY_TYPES=registry.ARRAY_TYPES, Edge=Edge, FLOAT32=FLOAT32, FLOAT64=_native("float64"),
     CASTING=_state.CASTING, CASTS=_state.CASTS, EAGER=registry.EAGER, INTO=registry.INTO,
     FOLLOWED=_state.FOLLOWED, INFERENCE_SAVED=INFERENCE_SAVED, LARGE=LARGE, MULTI_OUTPUT=MULTI_OUTPUT, NO_GRAD=_state.NO_GRAD,
-    NO_GRAD_VIEW=NO_GRAD_VIEW, PLAIN=PLAIN, Parameter=Parameter, SavedOutput=SavedOutput, Tensor=Tensor,
+    NO_GRAD_VIEW=NO_GRAD_VIEW, PLAIN=PLAIN, Parameter=Parameter, PendingArray=PendingArray, SavedOutput=SavedOutput,
+    Tensor=Tensor,
     WATCHED=_state.NO_GRAD | _state.FORWARD_AD, FOLLOWABLE=registry.FOLLOWABLE, WINDOWS=registry.WINDOWS,
     asarray=registry.cpu.asarray, bump=bump,
     edge_of=edge_of, freed_error=freed_error, large=large, ndarray=registry.CPU_ARRAY, new=object.__new__,
@@ -331,7 +333,7 @@ def of_two(row: Any, *, chars: str | None, number_chars: str, fallback: Callable
             "                        mode &= NO_GRAD",
             "                        made = state.follower.call(kernel_name, (x, y))",
             "                elif type(x) in EAGER:",
-            "                    made = EAGER[type(x)](kernel_name, x, y)",
+            "                    made = EAGER[type(x)](kernel_name, x, y) if type(y) is not PendingArray else None",
             "                else:",
             "                    made = uneven(kernel, x, y)",
             "        except ValueError:",

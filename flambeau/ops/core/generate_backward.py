@@ -131,7 +131,7 @@ class _Text:
         last = self.returned(results)
         if lines and wrapped == "{}":  # a function may leave it to the formulas
             last = ["if made is not None:", *["    " + line for line in last]]
-        real = " and grad is not None and grad._array.dtype.kind != 'c'" * ("grad" in names)
+        real = " and grad is not None and grad._array.dtype.kind not in 'cW'" * ("grad" in names)
         return [f"if state.mode & WATCHED == NO_GRAD{real}{conditions}:", *["    " + line for line in [*lines, *last]]]
 
     def kernel(self, formula: Any, picks: Iterable[str]) -> list[str]:

@@ -52,7 +52,7 @@ from ...backends.batched.arrays import BatchedArray, marked
 from ...backends.cpu.parallel import LARGE  # noqa: F401  (as above)
 from ...backends.cpu.table import KERNELS
 from ...backends.facts import enter as enter_facts
-from ...tensors.dtypes import GRAD_NUMS
+from ...tensors.dtypes import GRAD_NUMS, complex32
 from ...tensors.parameter import Parameter
 from ...tensors.tensor import Tensor, wrap
 from . import generate
@@ -84,6 +84,7 @@ _asarray = registry.cpu.asarray
 _EAGER = registry.EAGER
 _WINDOWS, _FOLLOWABLE, CPU_ONLY = registry.WINDOWS, registry.FOLLOWABLE, frozenset((registry.CPU_ARRAY,))
 ROWS: dict[str, Row] = {}
+COMPLEX32 = complex32.native
 
 
 class Row:
@@ -94,9 +95,10 @@ class Row:
     def __init__(self, name: str, args: str, *, kernel: str | None = None, backward: dict[str, Callable] | None = None,
                  forward: Callable | str | None = None, node: str | None = None, view: bool = False, c: str | None = None,
                  constant: tuple[int, ...] = (), fused: dict[str, Callable | str] | None = None, takes: str | None = None,
-                 **facts: Any):
+                 moves: bool = False, **facts: Any):
         self.name = name
-        self.takes = takes          # the kinds of dtype that its first tensor may have (see `check_dtype`); None: any
+        self.takes = takes          # the kinds of dtype that its first tensor may have (see `check_dtype`); None: any but
+        self.moves = moves or view  # complex32, which those take that only move elements
         self.args = tuple([a.rstrip("?*!") for a in args.split()])
         marks = [a[len(name):] for a, name in zip(args.split(), self.args)]
         self.lists = frozenset([i for i, mark in enumerate(marks) if mark == "*"])  # of tensors
@@ -136,10 +138,14 @@ class Row:
             if isinstance(a, Tensor):
                 a = a._array
                 kinds.add(type(a))
+                if a.dtype is COMPLEX32:
+                    self.check_half()
             elif a.__class__ in _SEQUENCES and a and a[0].__class__ is not int and any(isinstance(t, Tensor) for t in a):
                 a = [t._array if isinstance(t, Tensor) else t for t in a]
                 kinds.update([type(t) for t in a if t is not None])
                 lists = True
+                if any([t is not None and t.dtype is COMPLEX32 for t in a]):
+                    self.check_half()
             arrays.append(a)
         mode = state.mode
         follows = registry.following is not None and mode & _state.FOLLOW
@@ -157,6 +163,12 @@ class Row:
                 made.dtype.num not in GRAD_NUMS or not all([isinstance(args[i], Tensor) for i in self.sure])):
             return self.finish(args, made)
         return self.tensor(mode, made, *args)
+
+    def check_half(self) -> None:
+        """Few kernels serve complex32, as in PyTorch: those that move elements, and whose row says so."""
+        if not self.moves and "h" not in (self.takes or ""):
+            raise NotImplementedError(f"\"{self.name}_cpu\" not implemented for 'ComplexHalf': convert to complex64 first "
+                                      "(cfloat())")
 
     def finish(self, args: tuple[Any, ...], made: Any) -> Any:
         """Wraps what a kernel made, ties views to their base and records the node."""
@@ -248,7 +260,7 @@ def row(name: str, args: str, **options: Any) -> Row:
 
 def moving(name: str, args: str, **options: Any) -> Row:
     """The row of a kernel that only moves elements or makes new ones of their kind: no values make it fail."""
-    return Row(name, args, safe=True, **options)
+    return Row(name, args, safe=True, moves=True, **options)
 
 
 def along(name: str, args: str, **options: Any) -> Row:

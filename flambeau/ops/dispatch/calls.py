@@ -347,6 +347,10 @@ def below(op: Any, values: dict[str, Any], tensors: list[Tensor]) -> Any:
     modes = state.dispatch_modes
     if not asked and not modes:
         return plain(op, values)
+    from .bits import resolved
+    done, result = resolved(op, values, tensors)
+    if done:
+        return result
     kinds = tuple([type(t) for t in asked])
     args, kwargs = op._schema.shown(values)
     if modes:

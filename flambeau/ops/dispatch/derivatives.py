@@ -43,7 +43,7 @@ rule("detach _local_scalar_dense equal is_same_size zeros_like ones_like empty_l
 
 
 def _conj(x: Any) -> Any:
-    return op("conj", x) if isinstance(x, Tensor) and x.is_complex() else x
+    return op("_conj", x) if isinstance(x, Tensor) and x.is_complex() else x
 
 
 def _times(grad: Tensor, number: Any) -> Tensor:

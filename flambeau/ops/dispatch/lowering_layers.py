@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...tensors.tensor import Tensor
+from . import bits  # noqa: F401  (its functions, too)
 from .calls import operation as op
 from .calls import scalar
 from .lowering import LOWERED, linear, log_softmax, lowered

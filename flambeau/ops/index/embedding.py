@@ -119,7 +119,7 @@ def adam_rows(table: Tensor, average: Tensor, squares: Tensor, places: Tensor, v
     """Adam's step for the rows at some places; False when the tensors are not plain enough for the kernel."""
     arrays = [t._array for t in (table, average, squares, places, values)]
     kind, backend = arrays[0].dtype, registry.common(arrays)
-    if kind.char not in "fd" or backend.NAME == "meta":
+    if kind.char not in "fd" or backend.NAME in ("meta", "pending"):
         return False
     if any([a.dtype is not kind or not a.flags.c_contiguous for a in (*arrays[:3], arrays[4])]):
         return False

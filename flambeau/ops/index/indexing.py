@@ -18,6 +18,7 @@ from ...autograd.views import edge_of, mark_view
 from ...backends import registry, values
 from ...backends.batched.arrays import BatchedArray
 from ...backends.cpu.creation import item_fits as _item_fits
+from ...backends.dtypes import COMPLEX
 from ...settings import alert_not_deterministic
 from ...tensors import dtypes as _dtypes
 from ...tensors.parameter import Parameter
@@ -53,10 +54,11 @@ def _without(grad: Tensor, indices: Any, accumulate: bool) -> Tensor:
 added_rows = Row("added_rows", "source index shape", safe=values.positions(1, lambda grad, at, shape: shape[0], again=True),
                  shape=rules.of_shape(2), backward={
     "source": lambda grad, index: index_row(grad, [index])}, forward="linear")
-index_row = Row("index", "self indices", safe=values.BY_DIMENSION, dynamic=values.has_masks, shape=moves.indexed, backward={
+index_row = Row("index", "self indices", moves=True, safe=values.BY_DIMENSION, dynamic=values.has_masks, shape=moves.indexed,
+                backward={
     "self": lambda grad, self_shape, indices: index_backward(grad, self_shape, indices)}, forward="linear")
-index_put_row = Row("index_put", "self indices values accumulate", dynamic=values.has_masks, apart=True, lenient=True,
-                    shape=moves.index_put, backward={
+index_put_row = Row("index_put", "self indices values accumulate", moves=True, dynamic=values.has_masks, apart=True,
+                    lenient=True, shape=moves.index_put, backward={
     "self": lambda grad, indices, accumulate: _without(grad, indices, accumulate),
     "values": lambda grad, indices: index_row(grad, list(indices))}, forward="linear")
 _take = Row("take", "self index", safe=values.positions(1, lambda x, at: x.size, wraps=True), shape=rules.first_as(1),
@@ -406,7 +408,7 @@ def _written_directly(self: Tensor, key: Any, value: Any) -> bool:
             return False
     elif kind is Tensor:
         value = value._array if mode & _state.NO_GRAD or edge_of(value) is None else None
-        if value is None or type(value) is not ndarray or (value.dtype.kind == "c" and array.dtype.kind != "c"):
+        if value is None or type(value) is not ndarray or (value.dtype.kind in COMPLEX and array.dtype.kind not in COMPLEX):
             return False
     else:
         return False

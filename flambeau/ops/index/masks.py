@@ -13,21 +13,21 @@ from ..rules import moves
 from ..shape.writing import write_row
 from .indexing import number_for
 
-_masked_fill = Row("masked_fill", "self mask value", numeric=True, lenient=True, shape=rules.same, backward={
+_masked_fill = Row("masked_fill", "self mask value", moves=True, numeric=True, lenient=True, shape=rules.same, backward={
     "self": lambda grad, mask: grad.masked_fill(mask, 0)})
-_masked_fill_tensor = Row("masked_fill_tensor", "self mask value", kernel="masked_fill", node="MaskedFillBackward1",
+_masked_fill_tensor = Row("masked_fill_tensor", "self mask value", moves=True, kernel="masked_fill", node="MaskedFillBackward1",
                           backward={
     "self": lambda grad, mask: grad.masked_fill(mask, 0),
     "value": lambda grad, mask: grad.masked_fill(mask.logical_not(), 0).sum()})
-_masked_select = Row("masked_select", "self mask", shape=rules.by_value("masked_select"), backward={
+_masked_select = Row("masked_select", "self mask", moves=True, shape=rules.by_value("masked_select"), backward={
     "self": lambda grad, self_shape, mask: _unselect(grad, self_shape, mask)}, forward="linear")
-_masked_scatter = Row("masked_scatter", "self mask source", dynamic=True, shape=rules.same, backward={
+_masked_scatter = Row("masked_scatter", "self mask source", moves=True, dynamic=True, shape=rules.same, backward={
     "self": lambda grad, mask: grad.masked_fill(mask, 0),
     "source": lambda grad, mask, source_shape: _masked_scatter_backward(grad, mask, source_shape)})
 _masked_scatter_backward = Row("masked_scatter_backward", "grad_output mask shape", shape=rules.of_shape(2), backward={
     "grad_output": lambda grad, grad_output_shape, mask: grad.new_zeros(grad_output_shape).masked_scatter(mask, grad)})
-_nonzero = Row("nonzero", "self", batch="dynamic", shape=rules.by_value("nonzero"))
-_nonzero_static = Row("nonzero_static", "self size fill_value", shape=moves.found)
+_nonzero = Row("nonzero", "self", takes="bifch", batch="dynamic", shape=rules.by_value("nonzero"))
+_nonzero_static = Row("nonzero_static", "self size fill_value", takes="bifch", shape=moves.found)
 
 
 def _unselect(grad: Tensor, shape: Any, mask: Tensor) -> Tensor:

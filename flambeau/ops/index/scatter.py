@@ -26,21 +26,23 @@ def _filled_sum(grad: Tensor, dim: int, index: Tensor) -> Tensor:
 
 # ---------------------------------------------------------------------------------------------------------------- rows
 # Where a formula takes a gradient back by position, `grad.new_zeros(shape)` is filled in place: one pass over memory.
-_index_select = Row("index_select", "self dim index", safe=values.ALONG, shape=moves.selected, forward="linear", backward={
+_index_select = Row("index_select", "self dim index", moves=True, safe=values.ALONG, shape=moves.selected, forward="linear",
+                    backward={
     "self": lambda grad, self_shape, dim, index: _add_back(grad, self_shape, dim, index)})
-_index_add = Row("index_add", "self dim index source alpha", safe=values.ALONG, apart=True, batch="index_change",
+_index_add = Row("index_add", "self dim index source alpha", moves=True, safe=values.ALONG, apart=True, batch="index_change",
                  shape=rules.same, backward={
     "self": lambda grad: grad,
     "source": lambda grad, dim, index, source_shape, alpha:
         _picked(grad, dim, index, source_shape) * _conj_number(alpha)})
-_index_copy = Row("index_copy", "self dim index source", apart=True, batch="index_change", shape=rules.same, backward={
+_index_copy = Row("index_copy", "self dim index source", moves=True, apart=True, batch="index_change", shape=rules.same,
+                  backward={
     "self": lambda grad, dim, index: grad.index_fill(dim, index, 0),
     "source": lambda grad, dim, index, source_shape: _picked(grad, dim, index, source_shape)})
-_index_fill = Row("index_fill", "self dim index value", apart=True, lenient=True, batch="index_change", shape=rules.alike,
-                  backward={
+_index_fill = Row("index_fill", "self dim index value", moves=True, apart=True, lenient=True, batch="index_change",
+                  shape=rules.alike, backward={
     "self": lambda grad, dim, index: grad.index_fill(dim, index, 0)})
-_index_fill_tensor = Row("index_fill_tensor", "self dim index value", kernel="index_fill", node="IndexFillBackward1",
-                         backward={
+_index_fill_tensor = Row("index_fill_tensor", "self dim index value", moves=True, kernel="index_fill",
+                         node="IndexFillBackward1", backward={
     "self": lambda grad, dim, index: grad.index_fill(dim, index, 0),
     "value": lambda grad, dim, index: _filled_sum(grad, dim, index)})
 _gather = Row("gather", "self dim index", safe=values.ALONG, batch="picked_along", shape=rules.first_as(2), forward="linear",

@@ -7,6 +7,7 @@ from typing import Any
 from ...autograd.state import FOLLOW, FOLLOWED, NO_GRAD, state
 from ...backends import registry
 from ...backends.cpu.layers import linear as _kernels
+from ...backends.dtypes import COMPLEX
 from ...tensors.parameter import Parameter
 from ...tensors.tensor import Tensor, wrap
 from ..core import overrides as _overrides
@@ -29,7 +30,7 @@ def _fused(grad, needs, mat1=None, weight=None):
     if state.mode == NO_GRAD and type(g) is ndarray:
         return [wrapped(m) for m in _kernels.linear_backward(g, x, w, for_bias)]
     if state.mode == NO_GRAD and type(g) in _EAGER:
-        return _gradients(_EAGER[type(g)], g, x, w, for_bias) if g.dtype.kind != "c" else None
+        return _gradients(_EAGER[type(g)], g, x, w, for_bias) if g.dtype.kind not in COMPLEX else None
     if state.mode != FOLLOW | NO_GRAD or type(g) not in _FOLLOWABLE:
         return None
     return _gradients(lambda name, *args: state.follower.call(name, args), g, x, w, for_bias)

@@ -37,7 +37,7 @@ def _call(kernel: str, lists: tuple[list[Any], ...], numbers: tuple[Any, ...]) -
                 return False
             arrays.append(a)
     backend = registry.common(arrays)
-    if dtype.char not in "fd" or backend.NAME in ("meta", "wrapper") or (
+    if dtype.char not in "fd" or backend.NAME in ("meta", "wrapper", "pending") or (
             backend.NAME == "cuda" and kernel not in backend.KERNELS):
         return False
     return backend.call(kernel, (*lists, *numbers))

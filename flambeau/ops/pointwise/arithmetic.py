@@ -47,11 +47,12 @@ def refuse(name: str):
 
 # fmt: off
 mul = binary("mul", "a * b", (lambda grad, other: grad * conj(other), lambda grad, self: grad * conj(self)),
-             aliases=("multiply",), numbers="all", foreach=2, fused=("mul(grad, other)", "mul(grad, self)"), c_kinds="fib")
-_add = binary("add", "a + b", ("grad", "grad"), numbers="all", c_kinds="fib")
-_sub = binary("sub", "a - b", ("grad", "neg(grad)"), takes="ifc", fast=_NOT_BOOL,
+             aliases=("multiply",), takes="bifch", numbers="all", foreach=2, fused=("mul(grad, other)", "mul(grad, self)"),
+             c_kinds="fib")
+_add = binary("add", "a + b", ("grad", "grad"), takes="bifch", numbers="all", c_kinds="fib")
+_sub = binary("sub", "a - b", ("grad", "neg(grad)"), takes="ifch", fast=_NOT_BOOL,
               check=_no_bools, numbers="all", c_kinds="fi")
-_rsub = binary("rsub", "b - a", ("neg(grad)", "grad"), takes="ifc", fast=_NOT_BOOL,
+_rsub = binary("rsub", "b - a", ("neg(grad)", "grad"), takes="ifch", fast=_NOT_BOOL,
                check=_no_bools, node="RsubBackward1", inplace=False, method=False, c_kinds="fi")
 _div = binary("div", "a / b", (lambda grad, other: grad / conj(other),
                                lambda grad, self, other: -grad * conj(self / other / other)), kind="float",
@@ -409,8 +410,8 @@ def nan_to_num(input: Any, nan: float | None = None, posinf: float | None = None
 
 # ------------------------------------------------------------------------------------------- three and more tensors
 # fmt: off
-_addcmul = Pointwise("addcmul", "self tensor1 tensor2 value", kind="same", as_given="value", c="a + d * b * c", c_kinds="fi",
-                     backward=dict(
+_addcmul = Pointwise("addcmul", "self tensor1 tensor2 value", kind="same", takes="bifch", as_given="value", c="a + d * b * c",
+                     c_kinds="fi", backward=dict(
     self=lambda grad: grad,
     tensor1=lambda grad, tensor2, value: grad * conj(tensor2 * value),
     tensor2=lambda grad, tensor1, value: grad * conj(tensor1 * value)))

@@ -31,15 +31,15 @@ def _no_complex(name: str) -> Any:
 
 
 # fmt: off
-eq = compare("eq", "a == b")
-ne = compare("ne", "a != b", aliases=("not_equal",))
+eq = compare("eq", "a == b", takes="bifch")
+ne = compare("ne", "a != b", takes="bifch", aliases=("not_equal",))
 lt = compare("lt", "a < b", fast=_ORDERED, complex_ok=False, aliases=("less",))
 le = compare("le", "a <= b", fast=_ORDERED, complex_ok=False, aliases=("less_equal",))
 gt = compare("gt", "a > b", fast=_ORDERED, complex_ok=False, aliases=("greater",))
 ge = compare("ge", "a >= b", fast=_ORDERED, complex_ok=False, aliases=("greater_equal",))
-logical_and = compare("logical_and", "a && b", numbers="none", fast_scalar="")
-logical_or = compare("logical_or", "a || b", numbers="none", fast_scalar="")
-logical_xor = compare("logical_xor", "!a != !b", numbers="none", fast_scalar="")
+logical_and = compare("logical_and", "a && b", numbers="none", fast=_ORDERED + "FD", fast_scalar="")
+logical_or = compare("logical_or", "a || b", numbers="none", fast=_ORDERED + "FD", fast_scalar="")
+logical_xor = compare("logical_xor", "!a != !b", numbers="none", fast=_ORDERED + "FD", fast_scalar="")
 bitwise_and = _bitwise("bitwise_and", "a & b")
 bitwise_or = _bitwise("bitwise_or", "a | b")
 bitwise_xor = _bitwise("bitwise_xor", "a ^ b")
@@ -216,7 +216,7 @@ def clamp_max(input: Any, max: Any) -> Any:
 
 
 # --------------------------------------------------------------------------------------------- closeness, equality
-_isclose = Pointwise("isclose", "self other rtol atol equal_nan", kind="bool", as_given="rtol atol equal_nan",
+_isclose = Pointwise("isclose", "self other rtol atol equal_nan", kind="bool", takes="bifch", as_given="rtol atol equal_nan",
                      c="a == b || (e && a != a && b != b) || (isfinite(a - b) && fabs(a - b) <= d + fabs(c * b))")
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...autograd.state import state
+from ...backends import pending, registry
 from ...tensors import dtypes as _dtypes
 from ...tensors.tensor import Tensor
 from .. import rules
-from ..core.row import FUNCTIONS, Row, _type_word, moving, public
+from ..core.row import FUNCTIONS, Row, _type_word, check_dtype, moving, public
 from .families import Pointwise, unary
 from .functions import masked, nothing
 
@@ -38,12 +40,28 @@ def _conj(x: Any) -> Any:
     return x.conj() if x.is_complex() else x
 
 
+class Flip(Row):
+    """The row of a view that differs from its tensor in a bit alone: no kernel runs (backends/pending.py)."""
+
+    def __init__(self, name: str, args: str, *, conj: bool = False, neg: bool = False, **options: Any):
+        super().__init__(name, args, view=True, **options)
+        self.conj, self.neg = conj, neg
+
+    def __call__(self, tensor: Any) -> Any:
+        made = pending.flipped(tensor._array, self.conj, self.neg)
+        if state.mode < 2 and not tensor._inference:
+            return self.tensor(state.mode, made, tensor)
+        return self.finish((tensor,), made)
+
+
 # fmt: off
-sgn = unary("sgn", backward=_sgn_self, kind="same", inplace=True, c="(a > 0) - (a < 0)")
+sgn = unary("sgn", takes="bifch", backward=_sgn_self, kind="same", inplace=True, c="(a > 0) - (a < 0)")
 _angle = Pointwise("angle", "self", kind="float", backward=dict(self=_angle_self))
-_conj_row = moving("conj", "self", batch="pointwise", shape=rules.alike,
-                   node="ConjBackward0", backward=dict(self=lambda grad: _conj(grad)), forward="linear")
-_conj_physical = Row("conj_physical", "self", kernel="conj", backward=dict(self=lambda grad: _conj(grad)))
+_conj_view = Flip("conj_view", "self", conj=True, node="ConjBackward0", backward=dict(self=lambda grad: _conj(grad)))
+_neg_view = Flip("neg_view", "self", neg=True, backward=dict(self=lambda grad: grad.neg()))
+_conj_physical = Pointwise("conj_physical", "self", kernel="conj", kind="same", takes="ch", safe=True, forward="linear",
+                           backward=dict(
+    self=lambda grad: _conj_physical(grad) if grad.is_complex() else grad))
 _complex = moving("complex", "real imag", batch="pointwise", shape=rules.complex_pair, backward=dict(
     real=lambda grad: _parts(grad)[0], imag=lambda grad: _parts(grad)[1]))
 _polar = moving("polar", "abs angle", batch="pointwise", shape=rules.complex_pair, backward=dict(
@@ -60,17 +78,23 @@ _view_as_complex = Row("view_as_complex", "self", batch="trailing", view=True, b
 
 
 # -------------------------------------------------------------------------------------------------------- views
+def _shown_as(base: Any, array: Any) -> Any:
+    """The view of a base that shows what an array over its memory does."""
+    backend = registry.backend_of(array)
+    return base.as_strided(array.shape, backend.strides(array), backend.storage_offset(array))
+
+
 def _viewed(source: Any, row: Row) -> Any:
-    """A view whose dtype differs from its base's: it remembers how to be made again (see autograd/views.py)."""
+    """A view whose dtype or bits differ from its base's: it remembers how to be made again (see autograd/views.py)."""
     before = source._view_fn
     view = row(source)
     if before is not None:
-        view._view_fn = lambda base: row(before(base))
+        view._view_fn = lambda base: _viewed(before(base), row)
     elif source._base is not None:
-        size, stride, offset = source.size(), source.stride(), source.storage_offset()
-        view._view_fn = lambda base: row(base.as_strided(size, stride, offset))
+        array = source._array  # whose geometry is asked for if need be
+        view._view_fn = lambda base: _viewed(_shown_as(base, array), row)
     else:
-        view._view_fn = row
+        view._view_fn = lambda base: _viewed(base, row)
     return view
 
 
@@ -97,6 +121,10 @@ def view_as_real(input: Any) -> Any:
     """A complex tensor as a real one with a last dimension of size 2, over the same memory."""
     if not input.is_complex():
         raise RuntimeError("view_as_real is only supported for complex tensors")
+    if is_conj(input):
+        raise RuntimeError("view_as_real doesn't work on unresolved conjugated tensors.  To resolve the conjugate tensor so "
+                           "you can view it as real, use self.resolve_conj(); however, be warned that the resulting tensor "
+                           "will NOT alias the original.")
     return _viewed(input, _view_as_real)
 
 
@@ -106,8 +134,6 @@ def view_as_complex(input: Any) -> Any:
     if input.dtype not in (_dtypes.float32, _dtypes.float64, _dtypes.float16):
         raise RuntimeError(f"view_as_complex is only supported for half, float and double tensors, but got a tensor of "
                            f"scalar type: {input.dtype}")
-    if input.dtype is _dtypes.float16:
-        raise NotImplementedError("view_as_complex of float16 needs complex32, which flambeau does not have")
     if input.ndim == 0:
         raise RuntimeError("Input tensor must have one or more dimensions")
     if input.shape[-1] != 2:
@@ -125,38 +151,47 @@ def view_as_complex(input: Any) -> Any:
 # --------------------------------------------------------------------------------------------------- conjugates
 @public(out=False)
 def conj(input: Any) -> Any:
-    """The complex conjugate; a real tensor is its own."""
-    return _conj_row(input) if input.is_complex() else input
+    """The complex conjugate, as a view: whoever reads its elements conjugates them. A real tensor is its own."""
+    return _viewed(input, _conj_view) if input.is_complex() else input
 
 
 @public(inplace="function", out="exact")
 def conj_physical(input: Any) -> Any:
-    """The complex conjugate."""
+    """The complex conjugate, computed."""
     return _conj_physical(input) if input.is_complex() else input
 
 
 @public(out=False)
 def resolve_conj(input: Any) -> Any:
-    """Does nothing: conjugates are never pending here."""
-    return input
+    """A copy with conjugated elements where `is_conj()`, else the tensor itself."""
+    return input.clone() if is_conj(input) else input
 
 
 @public(out=False)
 def resolve_neg(input: Any) -> Any:
-    """Does nothing: negations are never pending here."""
-    return input
+    """A copy with negated elements where `is_neg()`, else the tensor itself."""
+    return input.clone() if is_neg(input) else input
 
 
 @public(out=False)
 def is_conj(input: Any) -> bool:
-    """Whether a conjugate is pending: never."""
-    return False
+    """Whether the tensor is a view whose elements are conjugated when they are read."""
+    return pending.bits(input._array)[0]
 
 
 @public(out=False)
 def is_neg(input: Any) -> bool:
-    """Whether a negation is pending: never."""
-    return False
+    """Whether the tensor is a view whose elements are negated when they are read."""
+    return pending.bits(input._array)[1]
+
+
+@public(name="_neg_view", out=False)
+def neg_view(input: Any) -> Any:
+    """The negative, as a view: whoever reads its elements negates them."""
+    if input.dtype is _dtypes.bool_:
+        raise RuntimeError("Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a mask, "
+                           "use the `~` or `logical_not()` operator instead.")
+    return _viewed(input, _neg_view)
 
 
 @public
@@ -190,6 +225,7 @@ def complex_(real: Any, imag: Any) -> Any:
 def polar(abs: Any, angle: Any) -> Any:
     """abs * exp(1j * angle)."""
     _two_floats("polar", abs, angle)
+    check_dtype("polar_cpu", abs.dtype, "F")
     return _polar(abs, angle)
 
 

@@ -11,6 +11,8 @@ from ...autograd.state import NO_GRAD, state
 from ...autograd.views import check_creation, check_inplace, set_history, written
 from ...backends import registry
 from ...backends.cpu.creation import item_fits as _item_fits
+from ...backends.dtypes import COMPLEX
+from ...backends.pending import window_of
 from ...backends.strides import CHANNEL_ORDER
 from ...backends.strides import format_strides as dense_format
 from ...tensors import dtypes as _dtypes
@@ -41,11 +43,11 @@ _copy = row("copy", "self src", batch="filled", node="CopyBackwards",
             backward={"self": lambda grad: _zeros(grad), "src": lambda grad: grad})
 _fill_number = moving("fill_number", "self value", batch="filled", shape=rules.alike, kernel="fill", node="FillBackward2",
                       backward={"self": lambda grad: _zeros(grad)})
-_fill_tensor = row("fill_tensor", "self value", kernel="fill", node="FillBackward3",
+_fill_tensor = row("fill_tensor", "self value", moves=True, kernel="fill", node="FillBackward3",
                    backward={"self": lambda grad: _zeros(grad), "value": lambda grad: grad.sum()})
 _zero = row("zero", "self", node="ZeroBackward0", backward={"self": lambda grad: _zeros(grad)})
-_fill_copy_number = row("fill", "self value", node="FillBackward0", backward={"self": lambda grad: _zeros(grad)})
-_fill_copy_tensor = row("fill_copy_tensor", "self value", kernel="fill", node="FillBackward1",
+_fill_copy_number = row("fill", "self value", moves=True, node="FillBackward0", backward={"self": lambda grad: _zeros(grad)})
+_fill_copy_tensor = row("fill_copy_tensor", "self value", moves=True, kernel="fill", node="FillBackward1",
                         backward={"self": lambda grad: _zeros(grad), "value": lambda grad: grad.sum()})
 # fmt: on
 
@@ -182,7 +184,7 @@ def convert(self: Tensor, dtype: Any, device: Any, copy: bool = False, memory_fo
         if not copy and (name == "preserve" or name == suggested_format(self)):
             return self
     check_format(name, self._array.ndim)
-    if self._array.dtype.kind == "c" and native.kind not in "cb" and not _warned:
+    if self._array.dtype.kind in COMPLEX and native.kind not in "cWb" and not _warned:
         _warned.append("complex")
         import warnings
         warnings.warn("Casting complex values to real discards the imaginary part", UserWarning, stacklevel=3)
@@ -274,21 +276,9 @@ def _cast(name: str, dtype: Any) -> None:
 
 for _name, _type in {"float": _dtypes.float32, "double": _dtypes.float64, "half": _dtypes.float16, "int": _dtypes.int32,
                      "bfloat16": _dtypes.bfloat16, "long": _dtypes.int64, "short": _dtypes.int16, "char": _dtypes.int8,
-                     "byte": _dtypes.uint8, "bool": _dtypes.bool_, "cfloat": _dtypes.complex64,
-                     "cdouble": _dtypes.complex128}.items():
+                     "byte": _dtypes.uint8, "bool": _dtypes.bool_, "chalf": _dtypes.complex32,
+                     "cfloat": _dtypes.complex64, "cdouble": _dtypes.complex128}.items():
     _cast(_name, _type)
-
-
-@public(toplevel=False, out=False)
-def chalf(self: Tensor, memory_format: Any = None) -> Tensor:
-    """The tensor as complex32, which NumPy has no type for.
-
-    >>> torch.ones(1).chalf().dtype
-    Traceback (most recent call last):
-        ...
-    NotImplementedError: chalf: flambeau has no complex32 (half-precision complex) dtype; use...
-    """
-    raise NotImplementedError("chalf: flambeau has no complex32 (half-precision complex) dtype; use cfloat()")
 
 
 @public(toplevel=False, out=False)
@@ -392,7 +382,7 @@ def _overwrite(target: Tensor, operation: Row, args: tuple[Any, ...], value: Any
     before = None if state.mode & NO_RECORD else alias_of(target)
     if before is not None and any(isinstance(a, Tensor) and a.requires_grad for a in args):
         check_creation(target)
-    registry.backend_of(target._array).write(target._array, value)
+    registry.write(target._array, value)
     written(target)
     if before is not None:
         after = wrap(target._array)
@@ -415,7 +405,7 @@ def _copy_(self: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
         return self
     shape = self._array.shape
     if self._array.base is not None or src._array.base is not None:
-        check_overlap(self._array, (src,))
+        check_overlap(window_of(self._array), (window_of(src._array),))
     if src._array.shape == shape and type(src._array) is ndarray and _unrecorded(self) and (
             state.mode == 1 or (src._node is None and src._base is None)) and self._tangent is None:
         registry.cpu.write(self._array, src._array)

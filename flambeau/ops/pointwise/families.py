@@ -26,6 +26,8 @@ from ..core.row import FUNCTIONS, Row, check_dtype, check_overlap, enter_inplace
 ndarray = registry.CPU_ARRAY
 _asarray = registry.cpu.asarray
 _NUMBERS = (bool, int, float, complex)
+FLOAT16, COMPLEX64 = _dtypes.float16.native, _dtypes.complex64.native
+_WIDER = {**dict.fromkeys(HALF_NUMS, FLOAT32), _dtypes.complex32.native.num: COMPLEX64}  # in which kernels compute
 _KNOWN = frozenset((Tensor, Parameter, *_NUMBERS, type(None)))
 
 
@@ -72,14 +74,14 @@ class Pointwise(Row):
         common = promoted(args if not as_given else [a for i, a in enumerate(args) if i not in as_given])
         if self.check is not None:
             self.check(*args)
-        if "bifc"[common.category] not in self.takes:
+        if common.letter not in self.takes:
             if self.refusal is not None and (error := self.refusal(common)) is not None:
                 raise error
             check_dtype(self.cpu_name, common, self.takes)
         if self.kind == "float" and not (common.is_floating_point or common.is_complex):
             common = _dtypes.get_default_dtype()
         native = common.native
-        compute = FLOAT32 if native.num in HALF_NUMS and not self.halves else native
+        compute = native if self.halves else _WIDER.get(native.num, native)
         widened = compute is FLOAT32 and self.c is not None and tensors and all([type(t._array) in _EAGER for t in tensors])
         arrays = []
         for i, a in enumerate(args):
@@ -107,8 +109,11 @@ class Pointwise(Row):
         return self.finish(args, made)
 
     def _result(self, made: Any, native: Any, compute: Any) -> Any:
-        if self.kind != "bool" and compute is not native and made.dtype is compute:
-            made = made.astype(native)
+        if self.kind != "bool" and compute is not native:
+            if made.dtype is compute:
+                made = made.astype(native)
+            elif compute is COMPLEX64 and made.dtype is FLOAT32:  # the size of a complex32
+                made = made.astype(FLOAT16)
         return made if type(made) in registry.ARRAY_TYPES else _asarray(made)
 
 

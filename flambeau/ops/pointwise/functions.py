@@ -20,7 +20,7 @@ def conj(x: Any) -> Any:
     """The complex conjugate where that makes a difference."""
     if x.__class__ in _NUMBERS or not hasattr(x, "_array"):
         return x.conjugate()
-    return x if x._array.dtype.kind != "c" else x.conj()
+    return x.conj() if x.is_complex() else x
 
 
 def nothing(grad: Any) -> Any:
@@ -33,11 +33,11 @@ LN2, LN10 = math.log(2.0), math.log(10.0)
 
 # fmt: off
 # ---------------------------------------------------------------------------------------- signs and roundings
-neg = unary("neg", "-a", "neg(grad)", kind="same", takes="ifc", aliases=("negative",), c_kinds="fi",
+neg = unary("neg", "-a", "neg(grad)", kind="same", takes="ifch", aliases=("negative",), c_kinds="fi",
             refusal=lambda d: RuntimeError(
                 "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a mask, use the "
                 "`~` or `logical_not()` operator instead."))
-abs_ = unary("abs", "fabs(a)", lambda grad, self: grad * self.sgn(), kind="same", takes="ifc",
+abs_ = unary("abs", "fabs(a)", lambda grad, self: grad * self.sgn(), kind="same", takes="ifch",
              aliases=("absolute",), c_kinds="fi")
 sign = unary("sign", "(a > 0) - (a < 0)", nothing, kind="same", complex_ok=False, c_kinds="fi", inplace=True)
 floor = unary("floor", "floor(a)", nothing, kind="same", takes="if")
@@ -82,9 +82,9 @@ acosh = unary("acosh", "acosh(a)", lambda grad, self: grad * conj((self + 1).rsq
 atanh = unary("atanh", "atanh(a)", lambda grad, self: grad / conj(1 - self * self), aliases=("arctanh",))
 
 # ------------------------------------------------------------------------------------------------- what a value is
-isnan = unary("isnan", "isnan(a)", kind="bool", inplace=False, c_kinds="fib")
-isinf = unary("isinf", "isinf(a)", kind="bool", inplace=False, c_kinds="fib")
-isfinite = unary("isfinite", "isfinite(a)", kind="bool", inplace=False, c_kinds="fib")
+isnan = unary("isnan", "isnan(a)", kind="bool", takes="bifch", inplace=False, c_kinds="fib")
+isinf = unary("isinf", "isinf(a)", kind="bool", takes="bifch", inplace=False, c_kinds="fib")
+isfinite = unary("isfinite", "isfinite(a)", kind="bool", takes="bifch", inplace=False, c_kinds="fib")
 logical_not = unary("logical_not", "!a", kind="bool", inplace=True, c_kinds="fib")
 bitwise_not = unary("bitwise_not", "~a", kind="same", inplace=True, takes="bi", cpu_name="bitwise_not_cpu", fast="?bBhHiIlLqQ",
                     c_kinds="ib")
@@ -104,9 +104,8 @@ sigmoid_backward = binary("sigmoid_backward", "a * (1 - b) * b", (
     args="grad_output output", fast="fd", fast_scalar="", toplevel=False, method=False, inplace=False)
 threshold_backward = of_pair("threshold_backward", "b <= c ? 0 : a", "threshold", takes="if", c_kinds="fi", backward=dict(
     grad="threshold_backward(grad, self, threshold)", self=nothing))
-where_row = Pointwise("where", "condition self other", kind="same", as_given="condition", mask="condition", c="a ? b : c",
-                      halves=True,
-                      c_kinds="fib",
+where_row = Pointwise("where", "condition self other", kind="same", takes="bifch", as_given="condition", mask="condition",
+                      c="a ? b : c", halves=True, c_kinds="fib",
                       backward=dict(self=lambda grad, condition: where_row(condition, grad, 0),
                                     other=lambda grad, condition: where_row(condition, 0, grad)))
 

@@ -332,7 +332,7 @@ def poisson(input, generator=None) -> Tensor:
 
 
 def _sampled(input: Tensor, source: Generator, kernel: str, *args: Any) -> Any:
-    x = input._array
+    x = registry.pending.resolved(input._array)
     if registry.backend_of(x).NAME not in ("cpu", "cuda", "batched"):
         return registry.backend_of(x).empty(x.shape, x.dtype)
     return call(source, kernel, x, *args)
@@ -350,7 +350,7 @@ def binomial(count, prob, generator=None) -> Tensor:
 @public(out="exact apart")
 def multinomial(input, num_samples, replacement=False, *, generator=None) -> Tensor:
     """Indices drawn with the weights in `input` (each row by itself)."""
-    x = input._array
+    x = registry.pending.resolved(input._array)
     if not input.is_floating_point():
         raise RuntimeError(f"multinomial only supports floating-point dtypes for input, got: {_type_word(input.dtype)}")
     if x.ndim not in (1, 2):

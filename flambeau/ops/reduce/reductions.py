@@ -128,6 +128,8 @@ def native(dtype: Any) -> Any:
         return None
     if dtype.__class__ is not _dtypes.dtype:
         raise TypeError(f"argument 'dtype' must be torch.dtype, not {type(dtype).__name__}")
+    if dtype is _dtypes.complex32:
+        raise NotImplementedError("reductions are not implemented for 'ComplexHalf'")
     return dtype.native
 
 
@@ -195,6 +197,7 @@ def _sum_slowly(input, dim, keepdim, dtype, out, names):
     if out is not None and isinstance(out, Tensor):
         dtype = out_dtype("sum", out, dtype)
     dims = dims_of(dim, input.ndim, "sum")
+    input = input.to(dtype) if dtype is not None and input.dtype is _dtypes.complex32 else input
     if dim is None and not keepdim:
         made = _sum(input, None, False, native(dtype))
     else:
@@ -311,9 +314,9 @@ def one_dim(dim: Any, ndim: int, name: str) -> int:
 
 
 # ------------------------------------------------------------------------------------------------------- logic
-_any = along("any", "self dim keepdim", safe=True, shape=rules.truth)
-_all = along("all", "self dim keepdim", safe=True, shape=rules.truth)
-_count_nonzero = along("count_nonzero", "self dim", safe=True, shape=rules.position)
+_any = along("any", "self dim keepdim", takes="bifch", safe=True, shape=rules.truth)
+_all = along("all", "self dim keepdim", takes="bifch", safe=True, shape=rules.truth)
+_count_nonzero = along("count_nonzero", "self dim", takes="bifch", safe=True, shape=rules.position)
 
 
 def _logical(r: Any, input: Tensor, dim: Any, keepdim: bool, name: str) -> Tensor:

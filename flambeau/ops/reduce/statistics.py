@@ -63,10 +63,12 @@ def _std_mean_grad(grads, self, result0, dim, correction, keepdim):
     return parts[0] + parts[1] if len(parts) == 2 else parts[0] if parts else None
 
 
-_var = along("var", "self dim correction keepdim", shape=rules.spread, backward=dict(self=_var_grad))
-_std = along("std", "self dim correction keepdim", shape=rules.spread, backward=dict(self=_std_grad))
-_var_mean = along("var_mean", "self dim correction keepdim", shape=rules.spread_mean, backward=dict(self=_var_mean_grad))
-_std_mean = along("std_mean", "self dim correction keepdim", shape=rules.spread_mean, backward=dict(self=_std_mean_grad))
+_var = along("var", "self dim correction keepdim", takes="bifch", shape=rules.spread, backward=dict(self=_var_grad))
+_std = along("std", "self dim correction keepdim", takes="bifch", shape=rules.spread, backward=dict(self=_std_grad))
+_var_mean = along("var_mean", "self dim correction keepdim", takes="bifch", shape=rules.spread_mean,
+                  backward=dict(self=_var_mean_grad))
+_std_mean = along("std_mean", "self dim correction keepdim", takes="bifch", shape=rules.spread_mean,
+                  backward=dict(self=_std_mean_grad))
 
 
 def _spread_arguments(name: str, input: Tensor, dim: Any, unbiased: Any, keepdim: Any, correction: Any) -> tuple:

@@ -39,9 +39,10 @@ def _vector_norm_grad(grad, self, ord, result, dim, keepdim):
 
 
 _FOLDS = {1: Fold("sum", "fabs(a)", axes=2), 2: Fold("sum", "a * a", "root", 2)}
-vector_norm_row = along("linalg_vector_norm", "self ord dim keepdim dtype", shape=rules.norm, kernel="vector_norm",
-                        fold=lambda x, order, *rest: _FOLDS.get(order), backward=dict(self=_vector_norm_grad))
-_dist = row("dist", "self other p", safe=True, shape=rules.distance, backward=dict(
+vector_norm_row = along("linalg_vector_norm", "self ord dim keepdim dtype", takes="bifch", shape=rules.norm,
+                        kernel="vector_norm", fold=lambda x, order, *rest: _FOLDS.get(order),
+                        backward=dict(self=_vector_norm_grad))
+_dist = row("dist", "self other p", takes="bifch", safe=True, shape=rules.distance, backward=dict(
     self=lambda grad, self, other, p, result: norm_grad(grad, self - other, p, result, None, False),
     other=lambda grad, self, other, p, result: -norm_grad(grad, self - other, p, result, None, False)))
 

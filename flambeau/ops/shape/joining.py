@@ -427,7 +427,7 @@ def cartesian_prod(*tensors: Any) -> Tensor:
     return stack([_reshape(g, (g.numel(),)) for g in meshgrid(*tensors, indexing="ij")], 1)
 
 
-_combination_indices = row("combination_indices", "self r repeated", shape=moves.combinations)
+_combination_indices = row("combination_indices", "self r repeated", moves=True, shape=moves.combinations)
 
 
 @public(out=False)

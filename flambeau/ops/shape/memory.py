@@ -8,7 +8,7 @@ from typing import Any
 from ...autograd.modes import is_inference_mode_enabled
 from ...autograd.node import AccumulateGrad
 from ...autograd.views import written
-from ...backends import registry
+from ...backends import pending, registry
 from ...backends.strides import contiguous_strides
 from ...settings import fills_memory
 from ...tensors.shapes import numel, shape_of
@@ -103,7 +103,7 @@ def _set_(self: Tensor, source: Any = None, storage_offset: int = 0, size: Any =
     """Makes the tensor show the memory of another tensor or storage."""
     from ...tensors.storage import TypedStorage, UntypedStorage
     if source is None:
-        self._array = registry.backend_of(self._array).empty((0,), self._array.dtype)
+        self._array = registry.maker(self._array).empty((0,), self._array.dtype)
         return self
     if isinstance(source, Tensor):
         if source.dtype is not self.dtype:
@@ -123,7 +123,7 @@ def _set_(self: Tensor, source: Any = None, storage_offset: int = 0, size: Any =
         array = storage.array(self._array.dtype, shape, stride or contiguous_strides(shape), storage_offset)
     else:
         raise TypeError(f"set_(): argument 'source' must be Tensor or Storage, not {type(source).__name__}")
-    self._array = array
+    self._array = pending.flipped(pending.window_of(array), *pending.bits(self._array))  # bits are not the memory's
     if self._node.__class__ is AccumulateGrad:
         self._node = AccumulateGrad(self)  # a graph of the old values no longer leads here
     if isinstance(source, Tensor) and source._counter is not None and self._base is None and self._node is None:
@@ -144,6 +144,8 @@ def is_set_to(self: Tensor, tensor: Tensor) -> bool:
     """
     if not self._array.size:
         return self._array is tensor._array  # empty tensors have no memory to share
+    if any(pending.bits(self._array) + pending.bits(tensor._array)):
+        return False
     return (self.data_ptr() == tensor.data_ptr() and self._array.shape == tensor._array.shape
             and self.stride() == tensor.stride() and self.storage_offset() == tensor.storage_offset())
 

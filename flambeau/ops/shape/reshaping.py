@@ -42,6 +42,9 @@ def view(self: Tensor, *shape: Any, size: Any = None, dtype: Any = None) -> Tens
 def view_dtype(self: Tensor, dtype: Any) -> Tensor:
     """The same bytes read as another dtype; the last dimension grows or shrinks with the size of the element."""
     old, new = self.dtype, dtype
+    for is_set, what in ((self.is_conj(), "conjugate view tensors"), (self.is_neg(), "tensors with negative bit set")):
+        if is_set:
+            raise RuntimeError(f"torch.Tensor.view is not supported for {what} when converting to a different dtype.")
     if new is old:
         return _alias(self)
     shape, stride = list(self._array.shape), list(self.stride())

@@ -11,9 +11,10 @@ from ..core.row import public, row
 from .views import _joined, _slice, _split, _split_with_sizes, _unbind
 
 # Pieces without a tie to their origin: they may be changed in place, at the caller's own risk.
-_unsafe_split = row("unsafe_split", "self split_size dim", kernel="split", backward={
+_unsafe_split = row("unsafe_split", "self split_size dim", kernel="split", moves=True, backward={
     "self": lambda grads, self_shape, split_size, dim: _joined(grads, self_shape, split_size, dim)})
-_unsafe_split_with_sizes = row("unsafe_split_with_sizes", "self split_sizes dim", kernel="split_with_sizes", backward={
+_unsafe_split_with_sizes = row("unsafe_split_with_sizes", "self split_sizes dim", kernel="split_with_sizes", moves=True,
+                               backward={
     "self": lambda grads, self_shape, split_sizes, dim: _joined(grads, self_shape, split_sizes, dim)})
 
 
@@ -62,10 +63,14 @@ def split_with_sizes(input: Tensor, split_sizes: Any, dim: int = 0) -> tuple[Ten
     return _split_with_sizes(*_sizes_args(input, split_sizes, dim))
 
 
+def _without_bits(x: Tensor) -> Tensor:
+    return x.resolve_conj().resolve_neg()
+
+
 @public(method=True, out=False)
 def unsafe_split(input: Tensor, split_size: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """split whose results autograd does not treat as views."""
-    return _unsafe_split(*_split_args(input, split_size, dim))
+    return _unsafe_split(*_split_args(_without_bits(input), split_size, dim))
 
 
 @public(out=False)
@@ -75,7 +80,7 @@ def unsafe_split_with_sizes(input: Tensor, split_sizes: Any, dim: int = 0) -> tu
     >>> torch.unsafe_split_with_sizes(torch.arange(3), [1, 2])
     (tensor([0]), tensor([1, 2]))
     """
-    return _unsafe_split_with_sizes(*_sizes_args(input, split_sizes, dim))
+    return _unsafe_split_with_sizes(*_sizes_args(_without_bits(input), split_sizes, dim))
 
 
 def _chunked(x: Tensor, chunks: int, dim: int, by_size: Any, by_sizes: Any) -> tuple[Tensor, ...]:
@@ -98,7 +103,7 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
 @public(out=False)
 def unsafe_chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """chunk whose results autograd does not treat as views."""
-    return _chunked(input, chunks, dim, _unsafe_split, _unsafe_split_with_sizes)
+    return _chunked(_without_bits(input), chunks, dim, _unsafe_split, _unsafe_split_with_sizes)
 
 
 @public(out=False)

@@ -23,7 +23,7 @@ from .splitting import _sizes_args, _split_args
 # -------------------------------------------------------------------------------------------------------- copies
 def _copies(r: Row) -> Row:
     return Row(f"{r.name}_copy", " ".join(r.args), kernel=f"{r.kernel}_copy", backward=r.backward,
-               shape=moves.viewed_copy(r.kernel), batch=BATCHING.get(r.kernel, r.kernel), safe=True,
+               shape=moves.viewed_copy(r.kernel), batch=BATCHING.get(r.kernel, r.kernel), safe=True, moves=True,
                node=f"{r.node.__name__}_copy")
 
 

@@ -45,7 +45,7 @@ _alias = row("alias", "self", batch="trailing", view=True, backward={"self": lam
 _view = row("view", "self size", view=True, backward={"self": lambda grad, self_shape: grad.reshape(self_shape)})
 _reshape_alias = row("reshape_alias", "self size stride", kernel="view", view=True,
                      backward={"self": lambda grad, self_shape: grad.reshape(self_shape)})
-_unsafe_view = row("unsafe_view", "self size", kernel="view",
+_unsafe_view = row("unsafe_view", "self size", moves=True, kernel="view",
                    backward={"self": lambda grad, self_shape: grad.reshape(self_shape)})
 _expand = row("expand", "self size", view=True,
               backward={"self": lambda grad, self_shape: grad.sum_to_size(self_shape)})
@@ -81,7 +81,7 @@ _sum_to = row("sum_to", "self dim shape", fold=Fold("sum"), shape=rules.of_shape
               backward={"self": lambda grad, self_shape, dim: _spread(grad, self_shape, dim)})
 clone_strided = moving("clone_strided", "self stride", shape=moves.strided,
                        node="CloneBackward0", backward={"self": lambda grad: grad})
-_view_dtype = row("view_dtype", "self dtype shape stride", shape=RUNS)
+_view_dtype = row("view_dtype", "self dtype shape stride", moves=True, shape=RUNS)
 # fmt: on
 
 

@@ -20,6 +20,7 @@ from ...backends.facts import APART, LENIENT
 from ...tensors.tensor import Tensor, wrap
 from ..core import overrides as _overrides
 from ..core.row import (
+    COMPLEX32,
     NO_RECORD,
     Row,
     alias_of,
@@ -50,6 +51,8 @@ def write_row(self: Tensor, r: Row, args: tuple[Any, ...]) -> Tensor:
     """Runs a row in place on its first argument."""
     check_inplace(self)
     array, mode = self._array, state.mode
+    if array.dtype is COMPLEX32:
+        r.check_half()
     if r.kernel in APART:
         check_overlap(array, args, full=True)
     into = KERNELS.get(r.kernel + "_into")

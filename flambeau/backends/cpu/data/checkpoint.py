@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
+from ...dtypes import COMPLEX
 from .. import arrays, memory
 
 _BYTE = np.dtype(np.uint8)
@@ -62,22 +63,9 @@ def slice_of(source: ndarray, start: int, stop: int) -> ndarray:
     return source[start:stop]
 
 
-def mirrored(raw: ndarray, dtype: np.dtype, conj: bool, neg: bool) -> ndarray:
-    """A copy of a storage with all elements conjugated and/or negated."""
-    out = raw_bytes(raw.nbytes)
-    full_bytes = raw.nbytes // dtype.itemsize * dtype.itemsize
-    values, target = raw[:full_bytes].view(dtype), out[:full_bytes].view(dtype)
-    if conj:
-        np.conjugate(values, out=target)
-        values = target
-    if neg:
-        np.negative(values, out=target)
-    return out
-
-
 def swap(raw: ndarray, dtype: np.dtype) -> None:
     """Turns the byte order of every number around, in place."""
-    size = dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize
+    size = dtype.itemsize // 2 if dtype.kind in COMPLEX else dtype.itemsize
     if size > 1:
         items = raw[:raw.nbytes // size * size].reshape(-1, size)
         items[...] = items[:, ::-1].copy()

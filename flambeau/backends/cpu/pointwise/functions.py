@@ -14,6 +14,7 @@ import ml_dtypes
 import numpy as np
 from numpy import ndarray
 
+from ...dtypes import PARTS
 from ..layouts import laid_out
 from ..parallel import NATIVE, native, native_from_two
 from ..table import KERNELS, add, kernel
@@ -392,14 +393,17 @@ def relu(x):
 
 
 # ------------------------------------------------------------------------------------------------------ complex
+_WHOLE = {part: whole for whole, part in PARTS.items()} | {np.dtype(ml_dtypes.bfloat16): np.dtype(np.complex64)}
+
+
 @kernel
 def real(x):
-    return x.real
+    return x.real if x.dtype.kind != "W" else view_as_real(x)[..., 0]
 
 
 @kernel
 def imag(x):
-    return x.imag
+    return x.imag if x.dtype.kind != "W" else view_as_real(x)[..., 1]
 
 
 @kernel
@@ -416,9 +420,9 @@ def angle(x):
 
 @laid_out
 def complex_(re, im):
-    out = np.empty(np.broadcast_shapes(re.shape, im.shape), np.complex64 if re.dtype.itemsize <= 4 else np.complex128)
-    out.real = re
-    out.imag = im
+    out = np.empty(np.broadcast_shapes(re.shape, im.shape), _WHOLE[re.dtype])
+    parts = view_as_real(out)
+    parts[..., 0], parts[..., 1] = re, im
     return out
 
 
@@ -429,9 +433,9 @@ def polar(magnitude, angle):
 
 @kernel
 def view_as_real(x):
-    return x[..., None].view(np.float32 if x.dtype.itemsize == 8 else np.float64)
+    return x[..., None].view(PARTS[x.dtype])
 
 
 @kernel
 def view_as_complex(x):
-    return x.view(np.complex64 if x.dtype.itemsize == 4 else np.complex128)[..., 0]
+    return x.view(_WHOLE[x.dtype])[..., 0]

@@ -32,6 +32,7 @@ import math
 
 import numpy as np
 
+from ...dtypes import COMPLEX, PARTS
 from .engine import (
     _MASK24,
     _MASK53,
@@ -80,9 +81,8 @@ def uniform(engine, shape, dtype=np.float32, low=0.0, high=1.0):
     """
     dtype = np.dtype(dtype)
     shape, n = _shape(shape)
-    if dtype.kind == "c":
-        part = _f32 if dtype.itemsize == 8 else _f64
-        return uniform(engine, 2 * n, part, low, high).view(dtype).reshape(shape)
+    if dtype.kind in COMPLEX:
+        return uniform(engine, 2 * n, PARTS[dtype], low, high).view(dtype).reshape(shape)
     if dtype == _f64:
         low, high = float(low), float(high)
         out = _u53(engine, n)

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from ...dtypes import COMPLEX, PARTS
 from ..parallel import split
 from .engine import (
     _CHUNK,
@@ -225,8 +226,8 @@ def normal(engine, shape, dtype=np.float32, mean=0.0, std=1.0, contiguous=True):
         out += mean if mean_array else dtype.type(mean)
         return out
     mean, std = float(mean), float(std)
-    if dtype.kind == "c":
-        part = _f32 if dtype.itemsize == 8 else _f64
+    if dtype.kind in COMPLEX:
+        part = PARTS[dtype]
         if mean != 0.0:
             raise ValueError("normal: a complex mean other than 0 is not drawn here")
         return normal(engine, 2 * n, part, 0.0, std / math.sqrt(2.0), contiguous).view(dtype).reshape(shape)

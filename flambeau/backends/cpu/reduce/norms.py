@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
+from ...dtypes import PARTS
 from ...geometry import reduced_shape
 from ..layouts import contiguous, laid_out
 from ..table import kernel
@@ -22,12 +23,12 @@ def magnitude(x: ndarray) -> ndarray:
 def vector_norm(x: ndarray, ord: float, axes: Axes = None, keepdim: bool = False, dtype: np.dtype | None = None) -> Any:
     if dtype is not None:
         x = x.astype(dtype, copy=False)
-    result = np.empty(0, x.dtype).real.dtype if x.dtype.kind == "c" else x.dtype
+    result = PARTS.get(x.dtype, x.dtype)
     axes_np = axes_of(x, axes)
     if ord in (1, 2) and (sizes := grid(x, axes)) is not None:
         made = _native_sums(x, sizes, mode=_SIZES if ord == 1 else _SQUARES, root=ord == 2)
         return made.reshape(reduced_shape(x.shape, axes, keepdim))
-    a = magnitude(x) if ord != 2 or x.dtype.kind == "c" else wide(x)
+    a = magnitude(x) if ord != 2 or x.dtype in PARTS else wide(x)
     if ord == math.inf:
         made = np.maximum.reduce(a, axis=axes_np, keepdims=keepdim)
     elif ord == -math.inf:

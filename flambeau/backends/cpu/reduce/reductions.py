@@ -33,8 +33,10 @@ Axes = "tuple[int, ...] | None"
 
 
 def wide(x: ndarray) -> ndarray:
-    """Half-precision types are computed in float32."""
-    return x.astype(FLOAT32) if x.dtype.num in NARROW else x
+    """Half-precision types are computed in float32, complex32 in complex64."""
+    if x.dtype.num in NARROW:
+        return x.astype(FLOAT32)
+    return x if x.dtype.kind != "W" else x.astype(np.complex64)
 
 
 def narrow(x: Any, dtype: np.dtype) -> Any:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy import ndarray
 
 from ....native import library
+from ...dtypes import PARTS
 from ...geometry import reduced_shape
 from .. import memory
 from ..layouts import contiguous
@@ -36,6 +37,10 @@ from .reductions import (
 @kernel
 def var_mean(x: ndarray, axes: Axes, correction: float, keepdim: bool) -> tuple[Any, Any]:
     """Two passes, with the rounding of the mean corrected for; short ones in float64, as PyTorch has it throughout."""
+    if x.dtype.kind == "W":
+        parts = x[..., None].view(PARTS[x.dtype])
+        (real, re), (imag, im) = [var_mean(parts[..., i], axes, correction, keepdim) for i in (0, 1)]
+        return np.asarray(real + imag), (re.astype(np.complex64) + 1j * im.astype(np.complex64)).astype(x.dtype)
     if x.dtype.kind == "c":
         real, mean_real = var_mean(x.real, axes, correction, keepdim)
         imag, mean_imag = var_mean(x.imag, axes, correction, keepdim)
