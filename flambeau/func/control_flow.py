@@ -69,7 +69,7 @@ def cond(pred: Any, true_fn: Callable, false_fn: Callable, operands: Any = ()) -
                       "want torch.cond to preserve two branches, please make the predicate a boolean tensor.", UserWarning,
                       stacklevel=2)
         return true_fn(*operands) if pred else false_fn(*operands)
-    return _tied(true_fn(*operands) if bool(pred) else false_fn(*operands), operands)
+    return _tied(true_fn(*operands) if bool(pred.item()) else false_fn(*operands), operands)
 
 
 def while_loop(cond_fn: Callable, body_fn: Callable, carried_inputs: Any) -> Any:
@@ -96,7 +96,7 @@ def while_loop(cond_fn: Callable, body_fn: Callable, carried_inputs: Any) -> Any
 def _holds(value: Any) -> bool:
     if (isinstance(value, Tensor) and value.numel() != 1) or not isinstance(value, (bool, int, Tensor)):
         raise RuntimeError(f"cond_fn should return a boolean scalar tensor or a boolean value but got {value}.")
-    return bool(value)
+    return bool(value.item()) if isinstance(value, Tensor) else bool(value)
 
 
 def _check_alike(first: str, given: Any, second: str, made: Any) -> None:

@@ -5,12 +5,13 @@ NumPy's array. (Something stands in front of `Tensor._array` meanwhile, which ex
 thread first asks for it (slot.py). So the work does not depend on how many tensors there are, and other threads see nothing of
 it.) Operations send arrays of another type to that type's backend (backends/registry.py), which here is backend.py: it runs the
 CPU kernel and notes the call. Windows onto memory (views) are recognised by their addresses, so nothing has to be noted for
-them. A NumPy function that reaches a Traced array by another way, or a look at a value, raises `Uncapturable`.
+them. A NumPy function that reaches a Traced array by another way, or a look at a value, ends the capture.
 """
 
 from __future__ import annotations
 
 import bisect
+import linecache
 import weakref
 from typing import Any
 
@@ -42,6 +43,13 @@ _get, _set = slot.SLOT.__get__, slot.SLOT.__set__  # where a tensor keeps its ar
 
 class Uncapturable(RuntimeError):
     """With fullgraph=True: the function does something that a program of kernel calls cannot repeat."""
+
+
+def refuse(reason: str, where: tuple[str, int] | None) -> None:
+    """Raises for what divides a function that is to be one program: a way of the Python that depends on a tensor's value. (An
+    `assert` does not choose between ways.)"""
+    if where is None or not linecache.getline(*where).lstrip().startswith("assert "):
+        raise Uncapturable(f"compile(fullgraph=True): {reason}" + (f" ({where[0]}, line {where[1]})" if where else ""))
 
 
 class Recorder:
@@ -83,23 +91,23 @@ class Recorder:
         self.device = False                       # whether memory of a CUDA device was met
         self.reached: set[Any] = set()            # nodes of backward passes that freed their graph
 
-    def fail(self, reason: str) -> None:
+    def fail(self, reason: str, refused: bool = False) -> None:
         frame = user_frame()
         where = None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
         self.failed = reason, where
         state.recorder = None
-        if self.strict:
-            raise Uncapturable(f"compile(fullgraph=True): {reason}" + (f" ({where[0]}, line {where[1]})" if where else ""))
+        if refused and self.strict:
+            refuse(reason, where)
 
     # --------------------------------------------------------------------------------- what the rest of flambeau says
-    def look(self, array: Any, reason: str, writing: bool = False) -> None:
+    def look(self, array: Any, reason: str, writing: bool = False, refused: bool = False) -> None:
         """Somebody reads an array's elements, or may write to them: only those of a constant are the same at each call."""
         if writing or array.__class__ not in PLAIN:
-            self.fail(reason)
+            self.fail(reason, refused)
         elif array.size:
             storage = self.value(array).storage
             if storage.kind is not CONSTANT or not _unseen(storage):
-                self.fail(reason)
+                self.fail(reason, refused)
 
     def backward_starts(self, nodes: Any, keep_graph: bool) -> None:
         """A backward pass is about to run through these nodes."""

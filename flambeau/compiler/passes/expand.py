@@ -8,6 +8,7 @@ from typing import Any
 
 from ...backends import facts
 from ...backends.cpu.pointwise.loops import Expression
+from ...backends.values import by_one_mask
 from ..ir.parts import CONSTANT, TEMPORARY, Op, Storage, Value, new_numbers
 
 
@@ -84,6 +85,25 @@ def _select_backward(op: Op) -> list[Op] | None:
     return [_into(op, out, _zero(out.dtype)), _into(op, _window(out, dim, index % out.shape[dim], 1, drop=True), grad)]
 
 
+def _index_put(op: Op) -> list[Op] | None:
+    """x[mask] = put, where the same is put at each element: a choice between the two."""
+    x, indices, put, accumulate = op.args
+    if accumulate or not by_one_mask(x, indices, put.shape):
+        return None
+    at = next(i for i, index in enumerate(indices) if index is not None)
+    mask, behind = indices[at], len(x.shape) - at - len(indices[at].shape)
+    if put.dtype != x.dtype or mask.shape != x.shape[at:len(x.shape) - behind]:
+        return None
+    chosen = Value(mask.storage, mask.offset, x.shape, (0,) * at + mask.strides + (0,) * behind, mask.dtype)
+    before = max(0, len(put.shape) - behind - 1)  # dimensions that `put` has of those before the mask
+    steps = [0 if n == 1 else s for n, s in zip(put.shape, put.strides)]
+    spread = [0] * (at - before) + steps[:before] + [0] * len(mask.shape)
+    spread += [0] * (len(x.shape) - len(spread) - len(steps[before + 1:])) + steps[before + 1:] if len(put.shape) > behind else (
+        [0] * (behind - len(steps)) + steps)
+    value = Value(put.storage, put.offset, x.shape, tuple(spread), put.dtype)
+    return [Op("where", [chosen, value, x], [op.outs[0]], [], op.where)]
+
+
 # ------------------------------------------------------------------------------------------------- losses of two arrays
 def pair(weights: int, args: list[Any]) -> tuple[Value, Value, int, Any] | None:
     """Both arrays, how they are reduced and the number, of a loss that is plain enough."""
@@ -137,4 +157,5 @@ def _temporary(shape: tuple[int, ...], dtype: Any) -> Value:
     return Value(storage, 0, shape, tuple(reversed(steps)), dtype)
 
 
-_PARTS = {"cat": _cat, "stack": _stack, "slice_backward": _slice_backward, "select_backward": _select_backward}
+_PARTS = {"cat": _cat, "stack": _stack, "slice_backward": _slice_backward, "select_backward": _select_backward,
+          "index_put": _index_put}
