@@ -51,6 +51,13 @@ def _only_tensors(tree: Any) -> bool:
     return all(isinstance(leaf, (Tensor, int)) and not isinstance(leaf, bool) for leaf in pytree.tree_leaves(tree))
 
 
+def _controls(function: Callable) -> Callable:
+    """Marks what a compiled function's program can have as a branch or a loop of its own (compiler/capture/control.py)."""
+    function._controls = True
+    return function
+
+
+@_controls
 def cond(pred: Any, true_fn: Callable, false_fn: Callable, operands: Any = ()) -> Any:
     """true_fn(*operands) where pred holds, else false_fn(*operands); pred is a bool or a tensor of one element.
 
@@ -72,6 +79,7 @@ def cond(pred: Any, true_fn: Callable, false_fn: Callable, operands: Any = ()) -
     return _tied(true_fn(*operands) if bool(pred.item()) else false_fn(*operands), operands)
 
 
+@_controls
 def while_loop(cond_fn: Callable, body_fn: Callable, carried_inputs: Any) -> Any:
     """carried = body_fn(*carried) for as long as cond_fn(*carried) holds.
 
@@ -111,6 +119,7 @@ def _check_alike(first: str, given: Any, second: str, made: Any) -> None:
                                        f"'{what}: {getattr(x, what)} vs {getattr(y, what)}'")
 
 
+@_controls
 def scan(combine_fn: Callable[[Any, Any], Any], init: Any, xs: Any, *, dim: int = 0, reverse: bool = False) -> Any:
     """(carry, ys): carry, y = combine_fn(carry, x) for each slice x of xs along dim, the ys stacked along that dimension.
 
@@ -152,6 +161,7 @@ def _stacked(results: list[Any], dim: int) -> Any:
     return spec.unflatten([FUNCTIONS["stack"](column, dim) for column in columns]) if leaves else results[0]
 
 
+@_controls
 def map(f: Callable, xs: Any, *args: Any) -> Any:
     """f(x, *args) for each slice x of xs along the first dimension, stacked.
 

@@ -52,6 +52,10 @@ def refuse(reason: str, where: tuple[str, int] | None) -> None:
         raise Uncapturable(f"compile(fullgraph=True): {reason}" + (f" ({where[0]}, line {where[1]})" if where else ""))
 
 
+class Refused(BaseException):
+    """What is tried beforehand (control.py) does something that must not happen in a mere trial."""
+
+
 class Recorder:
     """What one capture has seen so far."""
 
@@ -89,9 +93,11 @@ class Recorder:
         self.given: Any = None                    # what these are, taken apart
         self.casts: Any = None                    # what autocast around the call has cast so far
         self.device = False                       # whether memory of a CUDA device was met
+        self.trial: int | None = None             # of a function that is only tried: the number of the first storage of its own
         self.reached: set[Any] = set()            # nodes of backward passes that freed their graph
 
     def fail(self, reason: str, refused: bool = False) -> None:
+        self._no_trial(reason)
         frame = user_frame()
         where = None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
         self.failed = reason, where
@@ -100,6 +106,10 @@ class Recorder:
             refuse(reason, where)
 
     # --------------------------------------------------------------------------------- what the rest of flambeau says
+    def _no_trial(self, reason: str) -> None:
+        if self.trial is not None:
+            raise Refused(reason)
+
     def look(self, array: Any, reason: str, writing: bool = False, refused: bool = False) -> None:
         """Somebody reads an array's elements, or may write to them: only those of a constant are the same at each call."""
         if writing or array.__class__ not in PLAIN:
@@ -126,6 +136,7 @@ class Recorder:
 
     def counted(self, states: dict[str, Any], key: str) -> Any:
         """A count kept as a Python number: read by each call, and one more after it."""
+        self._no_trial("a count is kept")
         before = states[key]
         states[key] = before + 1
         self.counts.append((states, key))
@@ -138,6 +149,7 @@ class Recorder:
     def optimizer_step(self, optimizer: Any, step: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A step of an optimizer: its hyper-parameters are numbers that each call reads."""
         from .optimizers import captured_step
+        self._no_trial("an optimizer makes a step")
         return captured_step(optimizer, step, args, kwargs)
 
     # ------------------------------------------------------------------------------------------------- memory
@@ -290,6 +302,8 @@ class Recorder:
     def _before_writing(self, written: list[Value]) -> None:
         for v in written:
             storage = v.storage
+            if self.trial is not None and (storage.kind is INPUT or storage.id < self.trial):
+                raise Refused("it changes a tensor from outside, or draws random numbers")
             if storage.kind is CONSTANT:  # from here on it changes at every call
                 storage.kind = TEMPORARY
                 storage.init = bytes_of(storage)
@@ -469,10 +483,12 @@ class Recorder:
             self.grad_found[id(leaf)] = leaf, leaf._grad
 
     def grad_touched(self, leaf: Any) -> None:
+        self._no_trial("a gradient is set")
         self.grad_seen(leaf)
         self.leaves[id(leaf)] = leaf
 
     def grad_cleared(self, leaf: Any) -> None:
+        self._no_trial("a gradient is dropped")
         if id(leaf) not in self.grad_found:
             self.cleared[id(leaf)] = leaf
         self.leaves[id(leaf)] = leaf
