@@ -47,8 +47,8 @@ def _tied(made: Any, operands: Any) -> Any:
     return spec.unflatten(leaves)
 
 
-def _only_tensors(tree: Any) -> bool:
-    return all(isinstance(leaf, (Tensor, int)) and not isinstance(leaf, bool) for leaf in pytree.tree_leaves(tree))
+def _only_tensors(tree: Any, others: tuple[type, ...] = ()) -> bool:
+    return all(isinstance(leaf, (Tensor, *others)) and not isinstance(leaf, bool) for leaf in pytree.tree_leaves(tree))
 
 
 def _controls(function: Callable) -> Callable:
@@ -89,7 +89,7 @@ def while_loop(cond_fn: Callable, body_fn: Callable, carried_inputs: Any) -> Any
     """
     if not callable(cond_fn) or not callable(body_fn):
         raise RuntimeError("Expect cond_fn and body_fn to be callable.")
-    if not isinstance(carried_inputs, (tuple, list)) or not _only_tensors(carried_inputs):
+    if not isinstance(carried_inputs, (tuple, list)) or not _only_tensors(carried_inputs, (int,)):
         raise RuntimeError("Expect carried_inputs to be a tuple of possibly nested dict/list/tuple that only consists of "
                            f"tensor or int leaves, but got {carried_inputs}.")
     carried = tuple(carried_inputs)
@@ -98,7 +98,8 @@ def while_loop(cond_fn: Callable, body_fn: Callable, carried_inputs: Any) -> Any
         made = tuple(made) if isinstance(made, (tuple, list)) else (made,)
         _check_alike("carried_inputs", carried, "body_fn_output", made)
         carried = made
-    return carried
+    given = {id(leaf) for leaf in pytree.tree_leaves(carried_inputs) if isinstance(leaf, Tensor)}
+    return pytree.tree_map(lambda leaf: leaf.clone() if id(leaf) in given else leaf, carried)  # results are tensors of their own
 
 
 def _holds(value: Any) -> bool:
@@ -144,6 +145,9 @@ def scan(combine_fn: Callable[[Any, Any], Any], init: Any, xs: Any, *, dim: int 
     dim = wrap_dim(dim, leaves[0].ndim)
     if any(x.ndim <= dim or not x.shape[dim] for x in leaves):
         raise RuntimeError("All xs leaves must at least have 'dim' number of dimensions and scan dimension > 0")
+    if any(x.shape[dim] != leaves[0].shape[dim] for x in leaves):
+        raise RuntimeError(f"All xs leaves must have the same length along dimension {dim}, but got "
+                           f"{[x.shape[dim] for x in leaves]}")
     count, carry, made = leaves[0].shape[dim], init, []
     for i in reversed(range(count)) if reverse else range(count):
         result = combine_fn(carry, spec.unflatten([x.select(dim, i) for x in leaves]))

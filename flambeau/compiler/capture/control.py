@@ -35,12 +35,17 @@ class Tried:
         mark, outer, mode = len(recorder.ops), recorder.trial, state.mode
         recorder.trial = self.first
         w.trials += 1
+        born, given = w.born, w.given
+        w.born, w.given = {}, given | born  # what the call has made before is not the trial's to change
         try:
             made = w.call(function)(*args)
+            if state.mode != mode:
+                raise Refused("the mode is changed")
         except Exception as error:  # for the Python to raise, where it is not only a trial
             raise Refused(f"a branch or a turn raises {type(error).__name__} when it is tried") from None
         finally:
             w.trials -= 1
+            w.born, w.given = born | w.born, given
             recorder.trial, self.ops = outer, recorder.ops[mark:]
             del recorder.ops[mark:]
             state.mode = mode
@@ -62,7 +67,7 @@ class Tried:
         if tensor._node is not None:
             raise Refused("a result requires a gradient")
         value = active().value(array)
-        if not self.own(value.storage) and value.storage.id not in known:
+        if (not self.own(value.storage) or value.storage.id in active().pinned) and value.storage.id not in known:
             raise Refused("a result is a tensor from outside")
         if not value.dense:
             raise Refused("a result has gaps or repeats in its memory")
@@ -258,7 +263,7 @@ def _turns(w: Any, function: Callable[..., Any], carried: Carried | None, xs: An
     count = leaves[0].shape[0]
     slices, parts = [], []
     for x in leaves:
-        tensor, value = _new(stripped(x._array)[count - 1 if backwards else 0].copy(order="C"))
+        tensor, value = _new(stripped(x._array)[count - 1 if backwards else 0, ...].copy(order="C"))
         source = recorder.value(x._array)
         parts.append(tensor)
         slices.append(Slice(value.storage, source.storage, source.offset, value.nbytes))

@@ -94,6 +94,7 @@ class Recorder:
         self.casts: Any = None                    # what autocast around the call has cast so far
         self.device = False                       # whether memory of a CUDA device was met
         self.trial: int | None = None             # of a function that is only tried: the number of the first storage of its own
+        self.pinned: set[int] = set()             # storages that must not change for the rest of it, nor be its result
         self.reached: set[Any] = set()            # nodes of backward passes that freed their graph
 
     def fail(self, reason: str, refused: bool = False) -> None:
@@ -118,6 +119,15 @@ class Recorder:
             storage = self.value(array).storage
             if storage.kind is not CONSTANT or not _unseen(storage):
                 self.fail(reason, refused)
+
+    def picked(self, row: Any, tensor: Any, position: Any) -> Any:
+        """tensor[position], of which the program knows the position: a copy in place of a window, as long as neither changes.
+        None outside of a trial, in which nobody but the trial can change them."""
+        if self.trial is None or not tensor._array.ndim:
+            return None
+        made = row(tensor, [position])
+        self.pinned |= {self.value(t._array).storage.id for t in (tensor, made) if t._array.size}
+        return made
 
     def backward_starts(self, nodes: Any, keep_graph: bool) -> None:
         """A backward pass is about to run through these nodes."""
@@ -302,7 +312,8 @@ class Recorder:
     def _before_writing(self, written: list[Value]) -> None:
         for v in written:
             storage = v.storage
-            if self.trial is not None and (storage.kind is INPUT or storage.id < self.trial):
+            if self.trial is not None and (
+                    storage.kind is INPUT or storage.id < self.trial or storage.id in self.pinned):
                 raise Refused("it changes a tensor from outside, or draws random numbers")
             if storage.kind is CONSTANT:  # from here on it changes at every call
                 storage.kind = TEMPORARY

@@ -114,10 +114,19 @@ def getitem(self: Tensor, key: Any) -> Tensor:
         done, value = _overrides.dispatch(Tensor.__getitem__, (self, key), {})
         if done:
             return value
+    if state.recorder is not None and _position(key):
+        made = state.recorder.picked(index_row, self, key)
+        if made is not None:
+            return made
     view, indices = resolve(self, key)
     if indices:
         return index_row(view, indices)
     return ROWS["alias"](self) if view is self else view
+
+
+def _position(key: Any) -> bool:
+    """Whether a key is a tensor that holds a number."""
+    return key.__class__ is Tensor and not key._array.ndim and key._array.dtype.char in "lihb"
 
 
 def _step(view: Tensor, name: str, given: dict[str, Any], key: tuple[Any, ...]) -> Tensor:
@@ -336,7 +345,11 @@ def setitem(self: Tensor, key: Any, value: Any) -> None:
             return
     if not isinstance(value, (Tensor, int, float, complex)):
         raise TypeError(f"can't assign a {_type_path(value)} to a {self.type()}")
-    view, indices = (self, ()) if _names_all(self, key) else resolve(self, key)
+    if state.recorder is not None and _position(key) and self._array.ndim and type(self._array) is type(key._array):
+        view, indices = self, [key]  # the program looks at the position
+        value = value.to(self.dtype) if isinstance(value, Tensor) else value
+    else:
+        view, indices = (self, ()) if _names_all(self, key) else resolve(self, key)
     if indices:
         if not _has_false(key):
             _put_values(view, indices, value)
