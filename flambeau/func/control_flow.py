@@ -99,7 +99,7 @@ def while_loop(cond_fn: Callable, body_fn: Callable, carried_inputs: Any) -> Any
         _check_alike("carried_inputs", carried, "body_fn_output", made)
         carried = made
     given = {id(leaf) for leaf in pytree.tree_leaves(carried_inputs) if isinstance(leaf, Tensor)}
-    return pytree.tree_map(lambda leaf: leaf.clone() if id(leaf) in given else leaf, carried)  # results are tensors of their own
+    return pytree.tree_map(lambda leaf: leaf.clone() if id(leaf) in given else leaf, carried)  # results share no memory
 
 
 def _holds(value: Any) -> bool:

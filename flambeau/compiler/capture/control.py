@@ -1,9 +1,9 @@
 """`cond`, `while_loop`, `scan` and `map` in a captured call: one operation each, with others inside of it (ir/parts.py: Inner).
 
-The functions that they are given are tried, once each: their kernels run, on memory of their own, and are noted. In a trial nothing
-may be done that anybody else can see; what would, ends it by `Refused` before it happens, and the call runs as the Python that it
-stands for. (That looks at the value that decides, so the call is not skipped; a scan's turns become part of the program one by
-one.) What a loop really does is then done by its operations (passes/control.py: run_inner).
+The functions that they are given are tried, once each: their kernels run, on memory of their own, and are noted. In a trial
+nothing may be done that anybody else can see; what would, ends it by `Refused` before it happens, and the call runs as the
+Python that it stands for. (That looks at the value that decides, so the call is not skipped; a scan's turns become part of the
+program one by one.) What a loop really does is then done by its operations (passes/control.py: run_inner).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PLAIN_LEAVES = (int, float, bool, str, type(None))
 
 
 class Tried:
-    """What a function did in a trial: its operations and results. first: the number of the first storage that was made there."""
+    """What a function did in a trial: its operations and results. first: the number of the first storage that it made."""
 
     def __init__(self, w: Any, function: Any, args: Any):
         recorder, self.first = active(), len(active().storages)
@@ -42,7 +42,7 @@ class Tried:
             if state.mode != mode:
                 raise Refused("the mode is changed")
         except Exception as error:  # for the Python to raise, where it is not only a trial
-            raise Refused(f"a branch or a turn raises {type(error).__name__} when it is tried") from None
+            raise Refused(f"{type(error).__name__} is raised when it is tried") from None
         finally:
             w.trials -= 1
             w.born, w.given = born | w.born, given
@@ -126,7 +126,10 @@ def _run(op: Op) -> None:
     recorder = active()
     if recorder.trial is None:
         from ..run.program import array_at, run_kernel
-        run_kernel(op, lambda v: array_at(v.storage.start + v.offset, v), recorder.number_values)
+        try:
+            run_kernel(op, lambda v: array_at(v.storage.start + v.offset, v), recorder.number_values)
+        except Exception as error:  # for the Python to raise at its line
+            raise Refused(f"a turn raises {type(error).__name__}") from None
 
 
 def _result(w: Any, shape: Any, leaves: list[Any]) -> Any:
@@ -147,7 +150,7 @@ def _tried_or(plain: Callable[..., Any], fails: bool) -> Callable[[Callable[...,
             except Refused as refused:
                 del recorder.ops[mark:]
                 if fails:
-                    recorder.fail(f"{refused} in a branch or a loop")
+                    recorder.fail(f"in a branch or a loop: {refused}")
                 return plain(*args, **kwargs)
         return call
     return around
@@ -163,7 +166,8 @@ def cond(w: Any, plain: Any, *args: Any, **kwargs: Any) -> Any:
             return plain(pred, true_fn, false_fn, operands)
         ways = [Tried(w, function, operands) for function in (true_fn, false_fn)]
         first, second = [way.values() for way in ways]
-        if comparable(ways[0].shape) != comparable(ways[1].shape) or not all(map(_alike, first, second, *[x.leaves for x in ways])):
+        a, b = ways
+        if comparable(a.shape) != comparable(b.shape) or not all(map(_alike, first, second, a.leaves, b.leaves)):
             raise Refused("the results of the branches differ in kind")
         if any(len({v.storage.id for v in way if v is not None}) < sum(v is not None for v in way) for way in (first, second)):
             raise Refused("results share memory")
@@ -247,16 +251,17 @@ def while_loop(w: Any, plain: Any, *args: Any, **kwargs: Any) -> Any:
             raise Refused("what decides about another turn is no tensor of one element")
         turn = Tried(w, body_fn, carried.tree)
         again = carried.next(turn.values(carried.ids))
-        inner = Inner([(asked.ops, asked.first), ([*turn.ops, *again], turn.first)], [], [v.storage for v in carried.values], test[0])
-        _run(_note("while_loop", inner, [whole(v.storage) for v in carried.values], [], carried.values))
+        places = [v.storage for v in carried.values]
+        inner = Inner([(asked.ops, asked.first), ([*turn.ops, *again], turn.first)], [], places, test[0])
+        _run(_note("while_loop", inner, [whole(s) for s in places], [], carried.values))
         return _result(w, carried.shape, carried.leaves)
     return call(*args, **kwargs)
 
 
 def _turns(w: Any, function: Callable[..., Any], carried: Carried | None, xs: Any, backwards: bool,
            more: tuple[Any, ...] = ()) -> tuple[list[Any], Tried]:
-    """A loop over the first dimension of all tensors of xs. function: (carry,) slices, more arguments -> (carry,) results. Returns
-    the results, stacked, and what the trial of one turn gave."""
+    """A loop over the first dimension of all tensors of xs. function: (carry,) slices, more arguments -> (carry,) results.
+    Returns the results, stacked, and what the trial of one turn gave."""
     leaves: list[Any] = []
     shape, recorder = flatten(xs, leaves), active()
     leaves = [x.contiguous() for x in leaves]

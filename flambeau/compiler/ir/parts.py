@@ -124,7 +124,8 @@ class Inner:
 
     bodies: lists of operations: what is done if so, if not; what decides about another turn, the turn; the turn. params: the
     storages that the bodies know the operation's arguments as, whatever passes make of these; results: those they know as what
-    it writes. test: what decides, of a loop. turns: how many, where that is known; slices: see Slice; backwards: last turn first.
+    it writes. test: what decides, of a loop. turns: how many, where that is known; slices: see Slice; backwards: the last turn
+    comes first.
     """
 
     __slots__ = ("backwards", "bodies", "params", "results", "slices", "test", "turns")

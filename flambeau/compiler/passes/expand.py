@@ -97,9 +97,8 @@ def _index_put(op: Op) -> list[Op] | None:
     chosen = Value(mask.storage, mask.offset, x.shape, (0,) * at + mask.strides + (0,) * behind, mask.dtype)
     before = max(0, len(put.shape) - behind - 1)  # dimensions that `put` has of those before the mask
     steps = [0 if n == 1 else s for n, s in zip(put.shape, put.strides)]
-    spread = [0] * (at - before) + steps[:before] + [0] * len(mask.shape)
-    spread += [0] * (len(x.shape) - len(spread) - len(steps[before + 1:])) + steps[before + 1:] if len(put.shape) > behind else (
-        [0] * (behind - len(steps)) + steps)
+    after = steps[before + 1:] if len(put.shape) > behind else steps
+    spread = [0] * (at - before) + steps[:before] + [0] * (len(mask.shape) + behind - len(after)) + after
     value = Value(put.storage, put.offset, x.shape, tuple(spread), put.dtype)
     return [Op("where", [chosen, value, x], [op.outs[0]], [], op.where)]
 

@@ -59,7 +59,8 @@ class Draft:
         self._bodies(slots, 0)
         self.template = self.renderer.template()
 
-    def _placed(self, kept: set[int], elsewhere: set[int], slots: dict[int, tuple[int, int]], number: int, start: int) -> set[int]:
+    def _placed(self, kept: set[int], elsewhere: set[int], slots: dict[int, tuple[int, int]], number: int,
+                start: int) -> set[int]:
         """Enters the places of temporaries, behind an address of the table; returns which storages reach memory at all.
 
         kept: those that are looked at afterwards; elsewhere: those that have a place already.

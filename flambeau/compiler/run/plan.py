@@ -341,7 +341,7 @@ class Plan:
         self.fallible = bool(fallible)
         grads = {g.value.storage.id for g in self.grads}
         last = fallible[-1] if fallible else 0
-        if fallible and (program.groups[last].__class__ is Control or program.groups[last].code is None):  # a NumPy kernel may fail half-way
+        if fallible and getattr(program.groups[last], "code", None) is None:  # a NumPy kernel, or a loop, may fail half-way
             last += 1
         found = {w.storage.id: w.storage for group in program.groups[:last] for op in group.ops
                  for w in op.writes if w.storage.kind is INPUT or w.storage.id in grads}

@@ -108,7 +108,8 @@ class Renderer:
 
     def _whole(self, text: str) -> str:
         free = f" + {along(self.free)}" if self.free else ""
-        return f"    long status = 0;\n    char *scratch = p[1]{free};\n{self._declared(text)}{text}\nfailed:\n    return status;\n"
+        head = f"    long status = 0;\n    char *scratch = p[1]{free};\n"
+        return f"{head}{self._declared(text)}{text}\nfailed:\n    return status;\n"
 
     def _declared(self, text: str) -> str:
         named = {int(i) for i in re.findall(r"\bs(\d+)\b", text)}
