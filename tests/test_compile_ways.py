@@ -98,7 +98,7 @@ def test_functions_that_look_at_values_are_followed(function, capsys):
     assert first < int(fn._compiled.reasons[0].rpartition("line ")[2].rstrip(")")) <= first + 4
     whole = torch.compile(function, fullgraph=True)
     for n, x in enumerate(inputs[:4]):
-        if function in (branch, equal, looped):  # what decides about the Python's way is refused, as by PyTorch
+        if function in (branch, looped):  # what decides about the Python's way is refused, as by PyTorch
             with pytest.raises(RuntimeError, match=r"fullgraph=True.*a branch depends.*test_compile_ways.py"):
                 whole(x)
         else:

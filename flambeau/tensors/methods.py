@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..autograd.frames import asked_by_user
 from ..autograd.state import BATCHED, CAPTURE, DISPATCH, FOLLOW, grad_enabled, looked_at, state
 from ..backends import registry
 from ..backends.batched.arrays import BatchedArray
@@ -57,7 +58,7 @@ def _bool(self) -> bool:
         raise RuntimeError(f"Boolean value of Tensor with {few} is ambiguous")
     if state.mode & (CAPTURE | FOLLOW):
         looked_at(array, "a branch depends on a tensor's value (torch.cond and torch.while_loop are part of a program)",
-                  refused=True)
+                  refused=asked_by_user())
     return bool(_item(self))
 
 

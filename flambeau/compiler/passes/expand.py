@@ -4,6 +4,7 @@ an expression and a reduction."""
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import Any
 
 from ...backends import facts
@@ -22,6 +23,13 @@ def expanded(ops: list[Op]) -> list[Op]:
     return made
 
 
+_PARTS: dict[str, Callable[[Op], list[Op] | None]] = {}  # kernel -> what makes operations of it, or None where it cannot
+
+
+def _part(kernel: str) -> Callable[..., Any]:
+    return lambda function: _PARTS.setdefault(kernel, function)
+
+
 def _into(op: Op, out: Value, source: Value) -> Op:
     return Op("copy_into", [out, source], [], [out], op.where)
 
@@ -37,6 +45,7 @@ def _window(out: Value, dim: int, start: int, count: int, step: int = 1, drop: b
     return Value(out.storage, offset, tuple(shape), tuple(strides), out.dtype)
 
 
+@_part("cat")
 def _cat(op: Op) -> list[Op] | None:
     arrays, dim, out = op.args[0], op.args[1], op.outs[0]
     parts = [p for p in arrays if p.shape != (0,)]
@@ -50,6 +59,7 @@ def _cat(op: Op) -> list[Op] | None:
     return made
 
 
+@_part("stack")
 def _stack(op: Op) -> list[Op] | None:
     arrays, dim, out = op.args[0], op.args[1], op.outs[0]
     if any(p.dtype != out.dtype for p in arrays):
@@ -67,6 +77,7 @@ def _zero(dtype: Any) -> Value:
 _zero.count = 0
 
 
+@_part("slice_backward")
 def _slice_backward(op: Op) -> list[Op] | None:
     grad, _, dim, start, end, step = op.args
     out = op.outs[0]
@@ -77,6 +88,7 @@ def _slice_backward(op: Op) -> list[Op] | None:
     return [*first, _into(op, _window(out, dim, start, grad.shape[dim], step), grad)] if grad.size else first
 
 
+@_part("select_backward")
 def _select_backward(op: Op) -> list[Op] | None:
     grad, _, dim, index = op.args
     out = op.outs[0]
@@ -85,6 +97,7 @@ def _select_backward(op: Op) -> list[Op] | None:
     return [_into(op, out, _zero(out.dtype)), _into(op, _window(out, dim, index % out.shape[dim], 1, drop=True), grad)]
 
 
+@_part("index_put")
 def _index_put(op: Op) -> list[Op] | None:
     """x[mask] = put, where the same is put at each element: a choice between the two."""
     x, indices, put, accumulate = op.args
@@ -154,7 +167,3 @@ def _temporary(shape: tuple[int, ...], dtype: Any) -> Value:
         step *= n
     storage = Storage(new_numbers.next(), TEMPORARY, 0, step * dtype.itemsize, None)
     return Value(storage, 0, shape, tuple(reversed(steps)), dtype)
-
-
-_PARTS = {"cat": _cat, "stack": _stack, "slice_backward": _slice_backward, "select_backward": _select_backward,
-          "index_put": _index_put}
