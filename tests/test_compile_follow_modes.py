@@ -206,12 +206,13 @@ def test_exact_mode_keeps_every_bit():
     agree(build, rtol=0, exact=True, runs=6)
 
 
-def test_fullgraph_refuses_looks_and_nothing_else():
+def test_fullgraph_refuses_branches_and_nothing_else():
     f = follow(lambda x: (x * 2).sort().values.cumsum(0), fullgraph=True)
     for n in range(3):
         assert f(torch.tensor([3.0, n])).tolist() == (torch.tensor([3.0, n]) * 2).sort().values.cumsum(0).tolist()
     with pytest.raises(Uncapturable, match=r"test_compile_follow_modes.py, line \d+"):
-        follow(lambda x: x * (x * 2).sum().item(), fullgraph=True)(torch.ones(2))
+        follow(lambda x: x if (x * 2).sum() > 0 else -x, fullgraph=True)(torch.ones(2))
+    assert follow(lambda x: x * (x * 2).sum().item(), fullgraph=True)(torch.ones(2)).tolist() == [4.0, 4.0]
     assert not state.mode & FOLLOW
 
 

@@ -97,9 +97,12 @@ def test_functions_that_look_at_values_are_followed(function, capsys):
     assert __file__ in fn._compiled.reasons[0]
     assert first < int(fn._compiled.reasons[0].rpartition("line ")[2].rstrip(")")) <= first + 4
     whole = torch.compile(function, fullgraph=True)
-    for x in inputs[:4]:
-        with pytest.raises(RuntimeError, match=r"fullgraph=True.*test_compile_ways.py"):
-            whole(x)
+    for n, x in enumerate(inputs[:4]):
+        if function in (branch, looped):  # what decides about the Python's way is refused, as by PyTorch
+            with pytest.raises(RuntimeError, match=r"fullgraph=True.*a branch depends.*test_compile_ways.py"):
+                whole(x)
+        else:
+            same_seen(shown[0][n], seen(whole(x.clone())))
     x = torch.ones(2)
     assert type(x._array).__name__ == "ndarray" and x.sum().item() == 2  # the failed capture left nothing behind
 
@@ -320,8 +323,8 @@ def test_first_steps_call_other_compiled_functions():
 
 
 def test_whole_graphs_are_asked_for_at_the_first_step():
-    with pytest.raises(RuntimeError, match="a tensor's value was read"):
-        trained(fullgraph=True, inner=lambda v: v.item())(torch.ones(4, 3))
+    with pytest.raises(RuntimeError, match="a branch depends on a tensor's value"):
+        trained(fullgraph=True, inner=lambda v: v if v > 0 else -v)(torch.ones(4, 3))
 
 
 # ------------------------------------------------------------------------------------------------------- what is kept alive

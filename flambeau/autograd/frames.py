@@ -34,6 +34,14 @@ def user_frame() -> FrameType | None:
     return frame
 
 
+def asked_by_user() -> bool:
+    """Whether the user's code has called what calls this, if need be with the help of a capture."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_globals.get("__name__", "").startswith(f"{_PACKAGE}.compiler."):
+        frame = frame.f_back
+    return frame is not None and not is_ours(frame)
+
+
 def user_frames() -> Iterator[FrameType]:
     """All frames that are not flambeau's own, from the inside out."""
     frame: FrameType | None = sys._getframe(1)

@@ -63,24 +63,28 @@ def grad_enabled() -> bool:
     return not state.mode & NO_GRAD
 
 
-def looked_at(array: Any, what: str, writing: bool = False) -> None:
+def looked_at(array: Any, what: str, writing: bool = False, refused: bool = False) -> None:
     """Somebody is about to read an array's elements outside of a kernel, perhaps to write to them: what is pending runs first.
 
-    writing: others may be changed or shown along with them. An array may be what a followed call of another thread promised.
+    writing: others may be changed or shown along with them. refused: a function that is to be one program (fullgraph=True) may
+    not do it. An array may be what a followed call of another thread promised.
     """
     array = getattr(array, "window", array)  # of one with a conjugate or negative bit (backends/pending.py)
     if state.recorder is not None:
-        state.recorder.look(array, what, writing)
+        state.recorder.look(array, what, writing, refused)
     if state.mode & FOLLOW:
-        state.follower.look(None if writing else array, what)
+        state.follower.look(None if writing else array, what, refused)
     if memory.settle is not None and type(array) is memory.promised:
         memory.settle(array, what)
 
 
-def not_repeatable(reason: str) -> None:
-    """Ends a capture: the function does something that cannot be repeated. It goes on, without being noted."""
+def not_repeatable(reason: str, refused: bool = False) -> None:
+    """Ends a capture: the function does something that cannot be repeated. It goes on, without being noted; or raises, if it is
+    `refused` to a function that is to be one program (fullgraph=True)."""
     if state.recorder is not None:
-        state.recorder.fail(reason)
+        state.recorder.fail(reason, refused)
+    if refused and state.mode & FOLLOW:
+        state.follower.refuse(reason)
 
 
 class mode_bits:

@@ -18,12 +18,27 @@ def _is_array(a: Any) -> bool:
 
 
 def _masks(args: Any) -> bool:
-    return any([_masks(a) if a.__class__ in (list, tuple) else hasattr(a, "dtype") and a.dtype.char == "?" for a in args])
+    return any([_masks(a) if a.__class__ in (list, tuple) else hasattr(a, "dtype") and a.dtype.char in "?B" for a in args])
 
 
 def has_masks(x: Any, *rest: Any) -> bool:
     """Whether there are masks among the arguments after the first (facts.DYNAMIC)."""
     return _masks(rest)
+
+
+def by_one_mask(x: Any, indices: Any, shape: tuple[int, ...]) -> bool:
+    """Whether x[indices] = put, of that shape, with a single mask puts the same at each place that this chooses: a choice
+    between two arrays, of which nothing but the elements depends on values."""
+    at = [i for i, index in enumerate(indices) if index is not None]
+    if len(at) != 1 or indices[at[0]].dtype.char != "?":
+        return False
+    behind = len(x.shape) - at[0] - len(indices[at[0]].shape)  # dimensions after those of the mask, which become one
+    return len(shape) <= behind or shape[len(shape) - behind - 1] == 1
+
+
+def puts_by_values(x: Any, indices: Any, put: Any, accumulate: bool) -> bool:
+    """Whether what `index_put` needs, or whether it fails, depends on the values of masks (facts.DYNAMIC)."""
+    return _masks(indices) and (accumulate or not by_one_mask(x, indices, put.shape))
 
 
 _quick_within: Any = None  # the same natively, of contiguous int64 arrays (compiler/follow/matching.py)
@@ -50,6 +65,9 @@ ALONG = Check((2,), lambda x, dim, at, *rest: bool(x.shape) and at.dtype.char no
 # (x, [positions or None per dimension], ...): masks decide about the shape
 BY_DIMENSION = Check((1,), lambda x, at, *rest: all([
     i.dtype.char in "lihbq" and within(i, -x.shape[d], x.shape[d]) for d, i in enumerate(at) if i is not None]))
+# (x, [masks or positions or None per dimension], what is put there, accumulate)
+PUT = Check((1,), lambda x, at, *rest: BY_DIMENSION.holds(x, at), lambda x, at, put, accumulate: accumulate or not by_one_mask(
+    x, at, put.shape))
 
 
 def classes(count: Callable[..., int], ignore: int) -> Check:

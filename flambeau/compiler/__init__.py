@@ -188,7 +188,7 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
     @functools.wraps(fn)
     def eager(*args: Any, **kwargs: Any) -> Any:
         from ..autograd.state import not_repeatable
-        not_repeatable(reason or f"'{getattr(fn, '__name__', fn)}' is marked by compiler.disable")
+        not_repeatable(reason or f"'{getattr(fn, '__name__', fn)}' is marked by compiler.disable", refused=True)
         return fn(*args, **kwargs)
 
     eager._flambeau_disabled = True

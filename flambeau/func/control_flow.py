@@ -47,10 +47,17 @@ def _tied(made: Any, operands: Any) -> Any:
     return spec.unflatten(leaves)
 
 
-def _only_tensors(tree: Any) -> bool:
-    return all(isinstance(leaf, (Tensor, int)) and not isinstance(leaf, bool) for leaf in pytree.tree_leaves(tree))
+def _only_tensors(tree: Any, others: tuple[type, ...] = ()) -> bool:
+    return all(isinstance(leaf, (Tensor, *others)) and not isinstance(leaf, bool) for leaf in pytree.tree_leaves(tree))
 
 
+def _controls(function: Callable) -> Callable:
+    """Marks what a compiled function's program can have as a branch or a loop of its own (compiler/capture/control.py)."""
+    function._controls = True
+    return function
+
+
+@_controls
 def cond(pred: Any, true_fn: Callable, false_fn: Callable, operands: Any = ()) -> Any:
     """true_fn(*operands) where pred holds, else false_fn(*operands); pred is a bool or a tensor of one element.
 
@@ -69,9 +76,10 @@ def cond(pred: Any, true_fn: Callable, false_fn: Callable, operands: Any = ()) -
                       "want torch.cond to preserve two branches, please make the predicate a boolean tensor.", UserWarning,
                       stacklevel=2)
         return true_fn(*operands) if pred else false_fn(*operands)
-    return _tied(true_fn(*operands) if bool(pred) else false_fn(*operands), operands)
+    return _tied(true_fn(*operands) if bool(pred.item()) else false_fn(*operands), operands)
 
 
+@_controls
 def while_loop(cond_fn: Callable, body_fn: Callable, carried_inputs: Any) -> Any:
     """carried = body_fn(*carried) for as long as cond_fn(*carried) holds.
 
@@ -81,7 +89,7 @@ def while_loop(cond_fn: Callable, body_fn: Callable, carried_inputs: Any) -> Any
     """
     if not callable(cond_fn) or not callable(body_fn):
         raise RuntimeError("Expect cond_fn and body_fn to be callable.")
-    if not isinstance(carried_inputs, (tuple, list)) or not _only_tensors(carried_inputs):
+    if not isinstance(carried_inputs, (tuple, list)) or not _only_tensors(carried_inputs, (int,)):
         raise RuntimeError("Expect carried_inputs to be a tuple of possibly nested dict/list/tuple that only consists of "
                            f"tensor or int leaves, but got {carried_inputs}.")
     carried = tuple(carried_inputs)
@@ -90,13 +98,14 @@ def while_loop(cond_fn: Callable, body_fn: Callable, carried_inputs: Any) -> Any
         made = tuple(made) if isinstance(made, (tuple, list)) else (made,)
         _check_alike("carried_inputs", carried, "body_fn_output", made)
         carried = made
-    return carried
+    given = {id(leaf) for leaf in pytree.tree_leaves(carried_inputs) if isinstance(leaf, Tensor)}
+    return pytree.tree_map(lambda leaf: leaf.clone() if id(leaf) in given else leaf, carried)  # results share no memory
 
 
 def _holds(value: Any) -> bool:
     if (isinstance(value, Tensor) and value.numel() != 1) or not isinstance(value, (bool, int, Tensor)):
         raise RuntimeError(f"cond_fn should return a boolean scalar tensor or a boolean value but got {value}.")
-    return bool(value)
+    return bool(value.item()) if isinstance(value, Tensor) else bool(value)
 
 
 def _check_alike(first: str, given: Any, second: str, made: Any) -> None:
@@ -111,6 +120,7 @@ def _check_alike(first: str, given: Any, second: str, made: Any) -> None:
                                        f"'{what}: {getattr(x, what)} vs {getattr(y, what)}'")
 
 
+@_controls
 def scan(combine_fn: Callable[[Any, Any], Any], init: Any, xs: Any, *, dim: int = 0, reverse: bool = False) -> Any:
     """(carry, ys): carry, y = combine_fn(carry, x) for each slice x of xs along dim, the ys stacked along that dimension.
 
@@ -135,6 +145,9 @@ def scan(combine_fn: Callable[[Any, Any], Any], init: Any, xs: Any, *, dim: int 
     dim = wrap_dim(dim, leaves[0].ndim)
     if any(x.ndim <= dim or not x.shape[dim] for x in leaves):
         raise RuntimeError("All xs leaves must at least have 'dim' number of dimensions and scan dimension > 0")
+    if any(x.shape[dim] != leaves[0].shape[dim] for x in leaves):
+        raise RuntimeError(f"All xs leaves must have the same length along dimension {dim}, but got "
+                           f"{[x.shape[dim] for x in leaves]}")
     count, carry, made = leaves[0].shape[dim], init, []
     for i in reversed(range(count)) if reverse else range(count):
         result = combine_fn(carry, spec.unflatten([x.select(dim, i) for x in leaves]))
@@ -152,6 +165,7 @@ def _stacked(results: list[Any], dim: int) -> Any:
     return spec.unflatten([FUNCTIONS["stack"](column, dim) for column in columns]) if leaves else results[0]
 
 
+@_controls
 def map(f: Callable, xs: Any, *args: Any) -> Any:
     """f(x, *args) for each slice x of xs along the first dimension, stacked.
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..autograd.state import BATCHED, DISPATCH, FOLLOW, grad_enabled, looked_at, state
+from ..autograd.frames import asked_by_user
+from ..autograd.state import BATCHED, CAPTURE, DISPATCH, FOLLOW, grad_enabled, looked_at, state
 from ..backends import pending, registry
 from ..backends.batched.arrays import BatchedArray
 from ..backends.cpu import creation as _cpu
@@ -55,6 +56,9 @@ def _bool(self) -> bool:
     if array.size != 1:
         few = "more than one value" if array.size else "no values"
         raise RuntimeError(f"Boolean value of Tensor with {few} is ambiguous")
+    if state.mode & (CAPTURE | FOLLOW):
+        looked_at(array, "a branch depends on a tensor's value (torch.cond and torch.while_loop are part of a program)",
+                  refused=asked_by_user())
     return bool(_item(self))
 
 

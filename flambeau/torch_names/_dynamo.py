@@ -64,4 +64,4 @@ def mark_static_address(t: Any, guard: bool = False) -> None:
 def graph_break(msg: str = "") -> None:
     """Ends a capture: the call goes on eagerly."""
     from .autograd.state import not_repeatable
-    not_repeatable(msg or "graph_break() was called")
+    not_repeatable(msg or "graph_break() was called", refused=True)

@@ -17,9 +17,11 @@ from ...optim import optimizer as optimizers
 from ...tensors.parameter import Parameter
 from ...tensors.tensor import Size, Tensor
 from .builtins_known import builtin, construct
+from .control import HANDLERS
 from .files import where
 from .reads import MISSING, Entry, Inherited, Kind, Slot, inherited
 from .rewrite import REWRITTEN, Unsupported, rewritten
+from .traced import active
 
 # Operations that change Python state, or give a value that their arguments do not decide.
 _EFFECTS = frozenset(("register_hook", "register_post_accumulate_grad_hook", "retain_grad", "share_memory_", "set_", "resize_",
@@ -32,7 +34,7 @@ _VALUES = frozenset(("size", "dim", "ndimension", "numel", "nelement", "stride",
                      "broadcast_shapes", "result_type", "promote_types", "can_cast", "is_inference_mode_enabled", "is_nonzero_",
                      "is_inference", "__len__", "is_same_size", "backward", "zero_grad", "is_autocast_enabled",
                      "get_autocast_dtype", "get_autocast_cpu_dtype", "is_autocast_cpu_enabled", "is_set_to", "is_storage",
-                     "clip", "is_dense", "_none_or_dtype", "item", "tolist"))  # (the last two: of constants only)
+                     "clip", "is_dense", "_none_or_dtype", "wrap_dim", "item", "tolist"))  # (the last two: of constants only)
 
 
 _MODULE_CALL = Module.__call__  # as it is; somebody may put another in its place
@@ -75,6 +77,9 @@ def _function(w: Any, f: FunctionType) -> Any:
     home = where(code.co_filename)
     if home == "operation":
         return _operation(w, f)
+    control = HANDLERS.get(f.__name__) if f.__dict__.get("_controls") else None
+    if control is not None and active() is not None:
+        return functools.partial(control, w, _rewritten(w, f))
     if home == "foreign":
         if f.__name__ == "cast" and f.__module__ == "typing":
             return f
@@ -83,6 +88,10 @@ def _function(w: Any, f: FunctionType) -> Any:
     if f.__dict__.get("_flambeau_disabled"):
         w.fail(f"'{f.__name__}' is marked by compiler.disable")
         return f
+    return _rewritten(w, f)
+
+
+def _rewritten(w: Any, f: FunctionType) -> Any:
     try:
         new = w.unwatched(rewritten, f, w.helpers)
     except Unsupported as error:

@@ -5,12 +5,13 @@ NumPy's array. (Something stands in front of `Tensor._array` meanwhile, which ex
 thread first asks for it (slot.py). So the work does not depend on how many tensors there are, and other threads see nothing of
 it.) Operations send arrays of another type to that type's backend (backends/registry.py), which here is backend.py: it runs the
 CPU kernel and notes the call. Windows onto memory (views) are recognised by their addresses, so nothing has to be noted for
-them. A NumPy function that reaches a Traced array by another way, or a look at a value, raises `Uncapturable`.
+them. A NumPy function that reaches a Traced array by another way, or a look at a value, ends the capture.
 """
 
 from __future__ import annotations
 
 import bisect
+import linecache
 import weakref
 from typing import Any
 
@@ -43,6 +44,17 @@ _get, _set = slot.SLOT.__get__, slot.SLOT.__set__  # where a tensor keeps its ar
 
 class Uncapturable(RuntimeError):
     """With fullgraph=True: the function does something that a program of kernel calls cannot repeat."""
+
+
+def refuse(reason: str, where: tuple[str, int] | None) -> None:
+    """Raises for what divides a function that is to be one program: a way of the Python that depends on a tensor's value. (An
+    `assert` does not choose between ways.)"""
+    if where is None or not linecache.getline(*where).lstrip().startswith("assert "):
+        raise Uncapturable(f"compile(fullgraph=True): {reason}" + (f" ({where[0]}, line {where[1]})" if where else ""))
+
+
+class Refused(BaseException):
+    """What is tried beforehand (control.py) does something that must not happen in a mere trial."""
 
 
 class Recorder:
@@ -82,25 +94,41 @@ class Recorder:
         self.given: Any = None                    # what these are, taken apart
         self.casts: Any = None                    # what autocast around the call has cast so far
         self.device = False                       # whether memory of a CUDA device was met
+        self.trial: int | None = None             # of a function that is only tried: the number of the first storage of its own
+        self.pinned: set[int] = set()             # storages that must not change for the rest of it, nor be its result
         self.reached: set[Any] = set()            # nodes of backward passes that freed their graph
 
-    def fail(self, reason: str) -> None:
+    def fail(self, reason: str, refused: bool = False) -> None:
+        self._no_trial(reason)
         frame = user_frame()
         where = None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
         self.failed = reason, where
         state.recorder = None
-        if self.strict:
-            raise Uncapturable(f"compile(fullgraph=True): {reason}" + (f" ({where[0]}, line {where[1]})" if where else ""))
+        if refused and self.strict:
+            refuse(reason, where)
 
     # --------------------------------------------------------------------------------- what the rest of flambeau says
-    def look(self, array: Any, reason: str, writing: bool = False) -> None:
+    def _no_trial(self, reason: str) -> None:
+        if self.trial is not None:
+            raise Refused(reason)
+
+    def look(self, array: Any, reason: str, writing: bool = False, refused: bool = False) -> None:
         """Somebody reads an array's elements, or may write to them: only those of a constant are the same at each call."""
         if writing or array.__class__ not in PLAIN:
-            self.fail(reason)
+            self.fail(reason, refused)
         elif array.size:
             storage = self.value(array).storage
             if storage.kind is not CONSTANT or not _unseen(storage):
-                self.fail(reason)
+                self.fail(reason, refused)
+
+    def picked(self, row: Any, tensor: Any, position: Any) -> Any:
+        """tensor[position], of which the program knows the position: a copy in place of a window, as long as neither changes.
+        None outside of a trial, in which nobody but the trial can change them."""
+        if self.trial is None or not tensor._array.ndim:
+            return None
+        made = row(tensor, [position])
+        self.pinned |= {self.value(t._array).storage.id for t in (tensor, made) if t._array.size}
+        return made
 
     def backward_starts(self, nodes: Any, keep_graph: bool) -> None:
         """A backward pass is about to run through these nodes."""
@@ -119,6 +147,7 @@ class Recorder:
 
     def counted(self, states: dict[str, Any], key: str) -> Any:
         """A count kept as a Python number: read by each call, and one more after it."""
+        self._no_trial("a count is kept")
         before = states[key]
         states[key] = before + 1
         self.counts.append((states, key))
@@ -131,6 +160,7 @@ class Recorder:
     def optimizer_step(self, optimizer: Any, step: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A step of an optimizer: its hyper-parameters are numbers that each call reads."""
         from .optimizers import captured_step
+        self._no_trial("an optimizer makes a step")
         return captured_step(optimizer, step, args, kwargs)
 
     # ------------------------------------------------------------------------------------------------- memory
@@ -283,6 +313,9 @@ class Recorder:
     def _before_writing(self, written: list[Value]) -> None:
         for v in written:
             storage = v.storage
+            if self.trial is not None and (
+                    storage.kind is INPUT or storage.id < self.trial or storage.id in self.pinned):
+                raise Refused("it changes a tensor from outside, or draws random numbers")
             if storage.kind is CONSTANT:  # from here on it changes at every call
                 storage.kind = TEMPORARY
                 storage.init = bytes_of(storage)
@@ -484,10 +517,12 @@ class Recorder:
             self.grad_found[id(leaf)] = leaf, leaf._grad
 
     def grad_touched(self, leaf: Any) -> None:
+        self._no_trial("a gradient is set")
         self.grad_seen(leaf)
         self.leaves[id(leaf)] = leaf
 
     def grad_cleared(self, leaf: Any) -> None:
+        self._no_trial("a gradient is dropped")
         if id(leaf) not in self.grad_found:
             self.cleared[id(leaf)] = leaf
         self.leaves[id(leaf)] = leaf

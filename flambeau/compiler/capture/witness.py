@@ -54,6 +54,7 @@ from .reads import (
 from .rewrite import BUILTINS, REWRITTEN, global_names
 from .symbolic import SymFloat, settled
 from .traced import active
+from .tracing import Refused
 from .trees import is_record
 from .watch import Net, present
 
@@ -77,6 +78,7 @@ class Witness(Net):
         self.arguments = {id(a) for a in leaves if issubclass(type(a), Tensor)}
         self.when_failed: list[Callable[[], None]] = []
         self.paused = False                # nothing of the user's runs
+        self.trials = 0                    # whether what runs is only tried (control.py)
         self.groups: set[int] = set()      # optimizers' groups, whose numbers each call reads anew
         self._take([list(args), kwargs])
         self.known.update({id(a): a for a in leaves if not issubclass(type(a), Tensor)})
@@ -99,6 +101,8 @@ class Witness(Net):
             self._take(v)
 
     def fail(self, reason: str) -> None:
+        if self.trials:
+            raise Refused(reason)
         if self.reason is None:
             frame = user_frame()
             self.reason = reason + (f" ({frame.f_code.co_filename}, line {frame.f_lineno})" if frame is not None else "")

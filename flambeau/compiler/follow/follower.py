@@ -25,7 +25,7 @@ from ...backends.cpu.table import KERNELS
 from ...backends.references import ASKED, HANDED_ON
 from ...native import pointer
 from ..capture.memory import _copy_in_place
-from ..capture.tracing import Uncapturable
+from ..capture.tracing import refuse
 from .deferred import CHECKED, LATER, VIEW, kind_of, needs, numeric, passes, promised, same
 from .matching import ARRAY, ASK, EMPTY, LITERAL, MISMATCH, MOST, NUMBER, PLAIN, Places, State, native
 from .promises import PAIRED, Promise, stripped
@@ -99,16 +99,20 @@ class Follower:
         known.known = -1 if self.off else len(self.done)
 
     # ------------------------------------------------------------------------------------------------------- looks
-    def look(self, array: Any, what: str) -> None:
+    def look(self, array: Any, what: str, refused: bool = False) -> None:
         """Somebody reads the elements of an array (None: or writes to who knows what)."""
         if self.busy or not self._pending(array):
             return
-        if self.paths.fullgraph:
-            frame = user_frame()
-            where = "" if frame is None else f" ({frame.f_code.co_filename}, line {frame.f_lineno})"
-            raise Uncapturable(f"compile(fullgraph=True): {what}{where}")
+        if refused:
+            self.refuse(what)
         self.paths.looked(what)
         self.settle()
+
+    def refuse(self, what: str) -> None:
+        """The Python does what a function that is to be one program may not do."""
+        if self.paths.fullgraph:
+            frame = user_frame()
+            refuse(what, None if frame is None else (frame.f_code.co_filename, frame.f_lineno))
 
     def _pending(self, array: Any) -> bool:
         if not self.done:

@@ -11,7 +11,7 @@ import math
 import threading
 from collections.abc import Iterator
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...backends import dtypes
 
@@ -109,10 +109,37 @@ class Number:
         self.expression = expression
 
 
-class Op:
-    """One kernel call."""
+class Slice(NamedTuple):
+    """A storage that is, at turn i of a loop, the part of one of the loop's arguments or results that begins i steps behind
+    a place in it."""
 
-    __slots__ = ("args", "expression", "general", "kernel", "outs", "reads", "scratches", "where", "writes")
+    storage: Storage
+    of: Storage
+    offset: int
+    step: int
+
+
+class Inner:
+    """The operations inside of a branch or a loop. (passes/control.py)
+
+    bodies: lists of operations: what is done if so, if not; what decides about another turn, the turn; the turn. params: the
+    storages that the bodies know the operation's arguments as, whatever passes make of these; results: those they know as what
+    it writes. test: what decides, of a loop. turns: how many, where that is known; slices: see Slice; backwards: the last turn
+    comes first.
+    """
+
+    __slots__ = ("backwards", "bodies", "params", "results", "slices", "test", "turns")
+
+    def __init__(self, bodies: list[list[Op]], params: list[Storage], results: list[Storage], test: Value | None = None,
+                 turns: int = 0, slices: Any = (), backwards: bool = False):
+        self.bodies, self.params, self.results, self.test = bodies, params, results, test
+        self.turns, self.slices, self.backwards = turns, slices, backwards
+
+
+class Op:
+    """One kernel call; or a branch or a loop, which has others inside of it."""
+
+    __slots__ = ("args", "expression", "general", "inner", "kernel", "outs", "reads", "scratches", "where", "writes")
 
     def __init__(self, kernel: str, args: list[Any], outs: list[Value], writes: list[Value], where: Any):
         self.kernel, self.args, self.outs, self.where = kernel, args, outs, where
@@ -121,11 +148,12 @@ class Op:
         self.scratches: list[int] = []     # bytes of scratch memory asked for while lowering
         self.expression: Any = None        # of one that has no kernel (native/pointwise.py)
         self.general = False               # whether its lowering must do for other sizes, too
+        self.inner: Inner | None = None    # of a branch or a loop
 
     def copy(self) -> Op:
         """The operation as it was captured, for passes to change."""
         made = Op(self.kernel, self.args, self.outs, self.writes[len(self.outs):], self.where)
-        made.expression = self.expression
+        made.expression, made.inner = self.expression, self.inner
         return made
 
     def scratch(self, nbytes: int) -> int:

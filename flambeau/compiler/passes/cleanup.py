@@ -106,7 +106,7 @@ def _key(op: Op, versions: dict[int, int]) -> Any:
         if a.__class__ is Number:
             return ("number", repr(a.expression), *map(of, loads(a.expression)))
         return (type(a).__name__, repr(a))
-    return op.kernel, op.expression, of(op.args), tuple((o.shape, o.dtype.char) for o in op.outs)
+    return op.kernel, op.expression, id(op.inner), of(op.args), tuple((o.shape, o.dtype.char) for o in op.outs)
 
 
 def without_copies(ops: list[Op], kept: set[int]) -> list[Op]:

@@ -4,10 +4,12 @@ an expression and a reduction."""
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import Any
 
 from ...backends import facts
 from ...backends.cpu.pointwise.loops import Expression
+from ...backends.values import by_one_mask
 from ..ir.parts import CONSTANT, TEMPORARY, Op, Storage, Value, new_numbers
 
 
@@ -19,6 +21,13 @@ def expanded(ops: list[Op]) -> list[Op]:
         taken = part(op) if part is not None and len(op.outs) == 1 and op.outs[0].size else None
         made += [op] if taken is None else taken
     return made
+
+
+_PARTS: dict[str, Callable[[Op], list[Op] | None]] = {}  # kernel -> what makes operations of it, or None where it cannot
+
+
+def _part(kernel: str) -> Callable[..., Any]:
+    return lambda function: _PARTS.setdefault(kernel, function)
 
 
 def _into(op: Op, out: Value, source: Value) -> Op:
@@ -36,6 +45,7 @@ def _window(out: Value, dim: int, start: int, count: int, step: int = 1, drop: b
     return Value(out.storage, offset, tuple(shape), tuple(strides), out.dtype)
 
 
+@_part("cat")
 def _cat(op: Op) -> list[Op] | None:
     arrays, dim, out = op.args[0], op.args[1], op.outs[0]
     parts = [p for p in arrays if p.shape != (0,)]
@@ -49,6 +59,7 @@ def _cat(op: Op) -> list[Op] | None:
     return made
 
 
+@_part("stack")
 def _stack(op: Op) -> list[Op] | None:
     arrays, dim, out = op.args[0], op.args[1], op.outs[0]
     if any(p.dtype != out.dtype for p in arrays):
@@ -66,6 +77,7 @@ def _zero(dtype: Any) -> Value:
 _zero.count = 0
 
 
+@_part("slice_backward")
 def _slice_backward(op: Op) -> list[Op] | None:
     grad, _, dim, start, end, step = op.args
     out = op.outs[0]
@@ -76,12 +88,32 @@ def _slice_backward(op: Op) -> list[Op] | None:
     return [*first, _into(op, _window(out, dim, start, grad.shape[dim], step), grad)] if grad.size else first
 
 
+@_part("select_backward")
 def _select_backward(op: Op) -> list[Op] | None:
     grad, _, dim, index = op.args
     out = op.outs[0]
     if grad.dtype != out.dtype:
         return None
     return [_into(op, out, _zero(out.dtype)), _into(op, _window(out, dim, index % out.shape[dim], 1, drop=True), grad)]
+
+
+@_part("index_put")
+def _index_put(op: Op) -> list[Op] | None:
+    """x[mask] = put, where the same is put at each element: a choice between the two."""
+    x, indices, put, accumulate = op.args
+    if accumulate or not by_one_mask(x, indices, put.shape):
+        return None
+    at = next(i for i, index in enumerate(indices) if index is not None)
+    mask, behind = indices[at], len(x.shape) - at - len(indices[at].shape)
+    if put.dtype != x.dtype or mask.shape != x.shape[at:len(x.shape) - behind]:
+        return None
+    chosen = Value(mask.storage, mask.offset, x.shape, (0,) * at + mask.strides + (0,) * behind, mask.dtype)
+    before = max(0, len(put.shape) - behind - 1)  # dimensions that `put` has of those before the mask
+    steps = [0 if n == 1 else s for n, s in zip(put.shape, put.strides)]
+    after = steps[before + 1:] if len(put.shape) > behind else steps
+    spread = [0] * (at - before) + steps[:before] + [0] * (len(mask.shape) + behind - len(after)) + after
+    value = Value(put.storage, put.offset, x.shape, tuple(spread), put.dtype)
+    return [Op("where", [chosen, value, x], [op.outs[0]], [], op.where)]
 
 
 # ------------------------------------------------------------------------------------------------- losses of two arrays
@@ -135,6 +167,3 @@ def _temporary(shape: tuple[int, ...], dtype: Any) -> Value:
         step *= n
     storage = Storage(new_numbers.next(), TEMPORARY, 0, step * dtype.itemsize, None)
     return Value(storage, 0, shape, tuple(reversed(steps)), dtype)
-
-
-_PARTS = {"cat": _cat, "stack": _stack, "slice_backward": _slice_backward, "select_backward": _select_backward}

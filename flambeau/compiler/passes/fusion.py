@@ -145,6 +145,24 @@ class Single:
         return [self.op]
 
 
+class Control:
+    """A branch or a loop, with operations of its own inside. bodies: these as groups, once the draft has planned them."""
+
+    def __init__(self, op: Op):
+        self.op, self.bodies = op, []
+        self.touched = _touched(op)
+        self.written = {w.storage.id for w in op.writes}
+
+    @property
+    def ops(self) -> list[Op]:
+        return [self.op]
+
+    @property
+    def inside(self) -> list[Any]:
+        """All groups of its bodies."""
+        return [g for body in self.bodies for g in body.groups]
+
+
 def _touched(op: Op) -> set[int]:
     return {v.storage.id for v in (*reads_of(op), *op.writes)}
 
@@ -153,6 +171,9 @@ def grouped(ops: list[Op], lower: Any, exact: bool = False) -> list[Any]:
     """The program as a list of loops and single operations, in an order that keeps every dependence."""
     groups: list[Any] = []
     for op in ops:
+        if op.inner is not None:
+            groups.append(Control(op))
+            continue
         found = pointwise_step(op, exact) or (None if exact else fold_step(op))
         if found is None:
             groups.append(Single(op, lower(op)))

@@ -13,9 +13,10 @@ from typing import Any
 from ..ir.parts import CONSTANT, INPUT, TEMPORARY, Op, Storage, new_numbers
 from ..passes.arena import arena, lifetimes
 from ..passes.cleanup import reads_of, simplified
+from ..passes.control import inside
 from ..passes.epilogues import Product, with_epilogues
 from ..passes.expand import expanded
-from ..passes.fusion import Single, grouped
+from ..passes.fusion import Control, Single, grouped
 from ..passes.recompute import recomputed
 from .dialects.c_program import Renderer
 from .lower import lowered
@@ -33,7 +34,11 @@ def prepared(ops: list[Op], kept: set[int], exact: bool) -> list[Op]:
     """What all drafts of a program begin with."""
     new_numbers.restart(False)
     _after("capture", ops)
-    return _after("cleanup", simplified(ops if exact else _after("expand", expanded(ops)), kept))
+    made = _after("cleanup", simplified(ops if exact else _after("expand", expanded(ops)), kept))
+    for op in made:
+        if op.inner is not None:
+            inside(op, lambda body, seen: simplified(body if exact else expanded(body), seen))
+    return made
 
 
 class Draft:
@@ -41,20 +46,39 @@ class Draft:
 
     def __init__(self, ops: list[Op], kept: list[Storage], given: list[Storage], exact: bool, timed: bool, general: bool):
         kept_ids = {s.id for s in (*kept, *given)}
+        self.exact, self.general, self.images = exact, general, []
         self.ops = self._recomputed(ops, kept_ids, exact, general)
         self.groups = _after("fusion", grouped(self.ops, _never if exact else lowered, exact))
         if not exact:
             self.groups = _after("epilogues", with_epilogues(self.groups, kept_ids))
         self.lives = lifetimes(self.groups)
         self._slots(kept, given)
-        registers = self._registers(kept_ids)
-        shared = {g.op.outs[0].storage.id: g.inside.id for g in self.groups if g.__class__ is Product}
-        self.arena_offsets, self.arena_bytes, self.unshared_bytes = arena(self.groups, kept_ids, registers | shared.keys())
-        slots = {i: (n, 0) for i, n in self.place.items()} | {i: (0, at) for i, at in self.arena_offsets.items()}
-        slots |= {i: slots[inside] for i, inside in shared.items()}
-        stored = set(self.lives) - registers
+        slots = {i: (n, 0) for i, n in self.place.items()}
+        stored = self._placed(kept_ids, kept_ids, slots, 0, 0)
         self.renderer = Renderer(self.groups, slots, stored, self._inits(kept, given, slots), timed, general)
+        self._bodies(slots, 0)
         self.template = self.renderer.template()
+
+    def _placed(self, kept: set[int], elsewhere: set[int], slots: dict[int, tuple[int, int]], number: int,
+                start: int) -> set[int]:
+        """Enters the places of temporaries, behind an address of the table; returns which storages reach memory at all.
+
+        kept: those that are looked at afterwards; elsewhere: those that have a place already.
+        """
+        registers = self._registers(kept)
+        shared = {g.op.outs[0].storage.id: g.inside.id for g in self.groups if g.__class__ is Product}
+        self.arena_offsets, self.arena_bytes, self.unshared_bytes = arena(self.groups, elsewhere, registers | shared.keys())
+        slots |= {i: (number, start + at) for i, at in self.arena_offsets.items()}
+        slots |= {i: slots[inside] for i, inside in shared.items()}
+        return set(self.lives) - registers
+
+    def _bodies(self, slots: dict[int, tuple[int, int]], start: int) -> None:
+        """Plans what is inside of branches and loops; start: of the scratch memory that is free for it."""
+        for group in self.groups:
+            if group.__class__ is Control:
+                inner = group.op.inner
+                parts = [[body] for body in inner.bodies] if inner.test is None else [inner.bodies]  # of a loop: one turn
+                group.bodies = [Body(self, group.op, part, slots, start) for part in parts]
 
     def text(self, lifted: frozenset[int], numbers: int) -> tuple[tuple[str, list[str]], list[tuple[str, str]]]:
         """The whole C file and the native functions that it calls, and the numbers that it reads behind those of a call."""
@@ -94,7 +118,7 @@ class Draft:
             for i in group.touched:
                 where.setdefault(i, set()).add(at)
         return {i for i, (s, _, _) in self.lives.items() if i not in kept and s.init is None and len(where[i]) == 1
-                and i not in products and self.groups[next(iter(where[i]))].__class__ is not Single}
+                and i not in products and self.groups[next(iter(where[i]))].__class__ not in (Single, Control)}
 
     def _inits(self, kept: list[Storage], given: list[Storage], slots: dict[int, Any]) -> dict[int, list[Any]]:
         """Temporaries that are to be filled with what they held before their first write, where that is not overwritten; and
@@ -105,7 +129,6 @@ class Draft:
         """
         made: dict[int, list[tuple[Storage, int | None]]] = {}
         brought = {s.id for s in given}
-        self.images: list[Any] = []
         untouched = [(s, -1, -1) for s in {s.id: s for s in kept}.values() if s.id not in self.lives]
         for storage, first, _ in (*self.lives.values(), *untouched):
             if storage.init is None or storage.id in brought or storage.id not in slots or (
@@ -117,6 +140,34 @@ class Draft:
                 number = self.place["image", len(self.images) - 1] = 3 + len(self.place)
             made.setdefault(first, []).append((storage, number))
         return made
+
+
+class Body(Draft):
+    """The inside of a branch or a loop. What is its own lives in scratch memory of the operation around it."""
+
+    def __init__(self, around: Draft, op: Op, parts: list[list[Op]], slots: dict[int, tuple[int, int]], start: int):
+        inner, self.start = op.inner, start
+        self.exact, self.general, self.images, self.place = around.exact, around.general, around.images, around.place
+        self.slots = {s.id: slots[v.storage.id] for s, v in (*zip(inner.params, op.args), *zip(inner.results, op.writes))
+                      if v.size}
+        for part in inner.slices:
+            self.slots[part.storage.id] = self.place.setdefault(("slice", part.storage.id), 3 + len(self.place)), 0
+        outside = [*inner.params, *inner.results, *[part.storage for part in inner.slices]]
+        known = {s.id for s in outside} | ({inner.test.storage.id} if inner.test is not None else set())
+        parts = [self._grouped([o.copy() for o in ops], known) for ops in parts]  # each by itself: a loop may end in between
+        self.groups, self.turn = [g for part in parts for g in part], len(parts[0])
+        self.ops = [o for g in self.groups for o in g.ops]
+        self.lives = lifetimes(self.groups)
+        self.stored = self._placed(known, {s.id for s in outside}, self.slots, 1, start)
+        self.inits = self._inits([], outside, self.slots)
+        self.free = start + self.arena_bytes
+        self._bodies(self.slots, self.free)
+
+    def _grouped(self, ops: list[Op], kept: set[int]) -> list[Any]:
+        for op in ops:
+            op.general = self.general
+        groups = grouped(ops, _never if self.exact else lowered, self.exact)
+        return groups if self.exact else with_epilogues(groups, kept)
 
 
 def _overwritten(storage: Storage, group: Any) -> bool:

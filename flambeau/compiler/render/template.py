@@ -82,6 +82,7 @@ class Template:
         for number, f in enumerate(self.shared):
             at = place + len(read)
             body, own = f.filled(dialect, first, lifted, at)
+            body = _called(body, calls)
             key = f.head("", bool(own)), body
             if key not in names:
                 names[key] = f"shared{len(names)}"

@@ -26,7 +26,7 @@ from ..capture.tracing import Recorder
 from ..capture.trees import unflatten
 from ..ir.parts import CONSTANT, INPUT, TEMPORARY, Value
 from ..ir.statements import can_fail
-from ..passes.fusion import Single
+from ..passes.fusion import Control, Single
 from ..render.template import Family
 from .program import Program
 
@@ -341,7 +341,7 @@ class Plan:
         self.fallible = bool(fallible)
         grads = {g.value.storage.id for g in self.grads}
         last = fallible[-1] if fallible else 0
-        if fallible and program.groups[last].code is None:  # a NumPy kernel may fail half-way
+        if fallible and getattr(program.groups[last], "code", None) is None:  # a NumPy kernel, or a loop, may fail half-way
             last += 1
         found = {w.storage.id: w.storage for group in program.groups[:last] for op in group.ops
                  for w in op.writes if w.storage.kind is INPUT or w.storage.id in grads}
@@ -512,6 +512,8 @@ class Plan:
 
 def _can_fail(group: Any) -> bool:
     """Whether a part of a program looks at values and may find them wrong."""
+    if group.__class__ is Control:
+        return any(map(_can_fail, group.inside))
     if group.__class__ is not Single:
         return False
     return group.code is None or (can_fail(group.code) and not getattr(SAFE.get(group.op.kernel), "again", False))

@@ -21,6 +21,7 @@ from ...backends.cpu.pointwise import loops as pointwise
 from ...native import pointer, toolchain
 from ..capture.symbolic import evaluate
 from ..ir.parts import SCALAR, Number, Op, Storage, Value
+from ..passes.control import run_inner
 from ..render.dialects.c_program import signatures
 from ..render.draft import Draft, prepared
 from ..render.template import Family, enter
@@ -55,6 +56,7 @@ class Program:
         draft, lifted = (family or Family(False)).drafted(make)
         self._timed = lambda: make(draft.renderer.general, True).text(lifted, numbers)[0]
         self.ops, self.groups, self.calls = draft.ops, draft.groups, draft.renderer.calls
+        self.call_slots = draft.renderer.call_slots
         self.place, self.inputs, self.constants, self.written = draft.place, draft.inputs, draft.constants, draft.written
         self.arena_offsets, self.arena_bytes, self.unshared_bytes = (
             draft.arena_offsets, draft.arena_bytes, draft.unshared_bytes)
@@ -171,17 +173,18 @@ class Program:
     def _call(self, number: int) -> int:
         """A kernel that has no native form, called from the native function."""
         try:
-            op = self.calls[number]
-            run_kernel(op, self._array, self.numbers)
+            op, slots = self.calls[number], self.call_slots[number]
+            run_kernel(op, lambda v: self._array(v, slots), self.numbers)
             return 0
         except BaseException as error:
             self.error = error
             return 1
 
-    def _array(self, v: Value) -> np.ndarray:
+    def _array(self, v: Value, slots: dict[int, tuple[int, int]]) -> np.ndarray:
         if not v.size:  # has no place in memory
             return np.empty(v.shape, v.dtype)
-        return array_at(self.address(v.storage) + v.offset, v)
+        number, offset = slots[v.storage.id]
+        return array_at(self.table[number] + offset + v.offset, v)
 
 
 def _loaded(source: str, functions: list[str], exact: bool) -> Any:
@@ -209,6 +212,9 @@ def argument(a: Any, array: Any, numbers: Any) -> Any:
 
 def run_kernel(op: Op, array: Any, numbers: Any) -> None:
     """The NumPy kernel of an operation, on the memory of its windows."""
+    if op.inner is not None:
+        run_inner(op, lambda o: run_kernel(o, array, numbers), array)
+        return
     args = [argument(a, array, numbers) for a in op.args]
     if op.kernel in ("cast", "reshape_copy"):
         made: Any = args[0].reshape(op.outs[0].shape)

@@ -51,16 +51,27 @@ def _without(grad: Tensor, indices: Any, accumulate: bool) -> Tensor:
     return grad if accumulate else index_put_row(grad, list(indices), grad.new_zeros(()), False)
 
 
+def _put_there(grad: Tensor, indices: Any, shape: tuple[int, ...]) -> Tensor:
+    """The gradient of what was put; that of the same at each place of a mask is summed over all, so its shape is known."""
+    arrays = [None if i is None else i._array for i in indices]
+    if not values.by_one_mask(grad._array, arrays, shape):
+        return index_row(grad, list(indices))
+    at = next(i for i, mask in enumerate(indices) if mask is not None)
+    mask = indices[at].reshape((*indices[at].shape, *[1] * (grad.ndim - at - indices[at].ndim)))
+    made = grad.masked_fill(mask.logical_not(), 0)
+    return made.flatten(at, at + indices[at].ndim - 1) if indices[at].ndim else made.unsqueeze(at)
+
+
 added_rows = Row("added_rows", "source index shape", safe=values.positions(1, lambda grad, at, shape: shape[0], again=True),
                  shape=rules.of_shape(2), backward={
     "source": lambda grad, index: index_row(grad, [index])}, forward="linear")
 index_row = Row("index", "self indices", moves=True, safe=values.BY_DIMENSION, dynamic=values.has_masks, shape=moves.indexed,
                 backward={
     "self": lambda grad, self_shape, indices: index_backward(grad, self_shape, indices)}, forward="linear")
-index_put_row = Row("index_put", "self indices values accumulate", moves=True, dynamic=values.has_masks, apart=True,
-                    lenient=True, shape=moves.index_put, backward={
+index_put_row = Row("index_put", "self indices values accumulate", moves=True, dynamic=values.puts_by_values, safe=values.PUT,
+                    apart=True, lenient=True, shape=moves.index_put, backward={
     "self": lambda grad, indices, accumulate: _without(grad, indices, accumulate),
-    "values": lambda grad, indices: index_row(grad, list(indices))}, forward="linear")
+    "values": lambda grad, indices, values_shape: _put_there(grad, indices, values_shape)}, forward="linear")
 _take = Row("take", "self index", safe=values.positions(1, lambda x, at: x.size, wraps=True), shape=rules.first_as(1),
             backward={
     "self": lambda grad, self_shape, index: grad.new_zeros(self_shape).put_(index, grad, True)}, forward="linear")
@@ -105,10 +116,19 @@ def getitem(self: Tensor, key: Any) -> Tensor:
         done, value = _overrides.dispatch(Tensor.__getitem__, (self, key), {})
         if done:
             return value
+    if state.recorder is not None and _position(key):
+        made = state.recorder.picked(index_row, self, key)
+        if made is not None:
+            return made
     view, indices = resolve(self, key)
     if indices:
         return index_row(view, indices)
     return ROWS["alias"](self) if view is self else view
+
+
+def _position(key: Any) -> bool:
+    """Whether a key is a tensor that holds a number."""
+    return key.__class__ is Tensor and not key._array.ndim and key._array.dtype.char in "lihb"
 
 
 def _step(view: Tensor, name: str, given: dict[str, Any], key: tuple[Any, ...]) -> Tensor:
@@ -327,7 +347,11 @@ def setitem(self: Tensor, key: Any, value: Any) -> None:
             return
     if not isinstance(value, (Tensor, int, float, complex)):
         raise TypeError(f"can't assign a {_type_path(value)} to a {self.type()}")
-    view, indices = (self, ()) if _names_all(self, key) else resolve(self, key)
+    if state.recorder is not None and _position(key) and self._array.ndim and type(self._array) is type(key._array):
+        view, indices = self, [key]  # the program looks at the position
+        value = value.to(self.dtype) if isinstance(value, Tensor) else value
+    else:
+        view, indices = (self, ()) if _names_all(self, key) else resolve(self, key)
     if indices:
         if not _has_false(key):
             _put_values(view, indices, value)

@@ -16,7 +16,7 @@ from ....native import toolchain
 from ...ir.literals import along, blank, size, unmarked
 from ...ir.parts import Storage, Value
 from ...passes.epilogues import Product
-from ...passes.fusion import Loop, Single
+from ...passes.fusion import Control, Loop, Single
 from ..nests import Nest
 from ..template import Function, Template
 from . import c
@@ -52,6 +52,8 @@ class Renderer:
         self.timed = timed               # whether the time of each group is taken
         self.calls: list[Any] = []       # operations that call back into Python
         self.shared: list[Function] = []  # for loops that occur more than once, and for pieces of products
+        self.free = 0                    # where its scratch memory begins
+        self.call_slots: list[Any] = []  # where what those work on is
         self.texts = {id(g): NestText(Nest(g, stored, general)) for g in groups if g.__class__ is Loop}
         self.often = Counter(self._form(text) for text in self.texts.values())
 
@@ -94,20 +96,24 @@ class Renderer:
         names = [op.kernel for op in group.ops]
         title = f"// {', '.join(names[:12])}{', ...' if len(names) > 12 else ''}"
         lines = [title + (f"   {unmarked(where[0].rpartition('/')[2])}:{where[1]}" if where else ""), *self._filled(at)]
-        lines += {Loop: self.loop, Single: self.single, Product: self.product}[group.__class__](group)
+        lines += {Loop: self.loop, Single: self.single, Product: self.product, Control: self.control}[group.__class__](group)
         if self.timed:
             lines.append(f"tick({at});")
         return [f"    {line}" for line in lines]
 
     def _part(self, text: str) -> Function:
         """A function of its own for some of the groups; only the addresses that they use are named in it."""
-        body = (f"    long status = 0;\n    char *scratch = p[1];\n{self._declared(text)}{text}\nfailed:\n    return status;\n")
-        return Function("static __attribute__((noinline)) long {name}(char **p, const double *n)", body,
+        return Function("static __attribute__((noinline)) long {name}(char **p, const double *n)", self._whole(text),
                         line="const double *m = n + {place};")
+
+    def _whole(self, text: str) -> str:
+        free = f" + {along(self.free)}" if self.free else ""
+        head = f"    long status = 0;\n    char *scratch = p[1]{free};\n"
+        return f"{head}{self._declared(text)}{text}\nfailed:\n    return status;\n"
 
     def _declared(self, text: str) -> str:
         named = {int(i) for i in re.findall(r"\bs(\d+)\b", text)}
-        return "".join(f"    char *const s{i} = p[{number}] + {0 if number else along(offset)};\n" for i, (number, offset)
+        return "".join(f"    char *const s{i} = p[{number}] + {0 if number > 1 else along(offset)};\n" for i, (number, offset)
                        in sorted(self.slots.items()) if i in named)
 
     # ---------------------------------------------------------------------------------------------- single operations
@@ -115,6 +121,7 @@ class Renderer:
         if group.code is not None:
             return code(group.code, self._place)
         self.calls.append(group.op)
+        self.call_slots.append(self.slots)
         return [f"if (((call_t)p[2])({len(self.calls) - 1})) {{ status = 2; goto failed; }}"]
 
     def loop(self, group: Loop) -> list[str]:
@@ -139,6 +146,44 @@ class Renderer:
         context = f"void *context[] = {{{', '.join(['p', '(void *)n', *nest.addresses])}«C{number}»}};"
         made = call(group.call, self._place, f", «F{number}», context", "product")
         return ["{", *[f"    {line}" for line in (context, *made)], "}"]
+
+    # -------------------------------------------------------------------------------------------- branches and loops
+    def control(self, group: Control) -> list[str]:
+        """Each body is a function of its own; where a loop asks whether to go on, that is part of it."""
+        inner, bodies = group.op.inner, group.bodies
+        if inner.test is not None:
+            return [f"if ((status = {self._body(group, bodies[0], inner.test)})) goto failed;"]
+        if not inner.turns:
+            test = f"*{c.address(group.op.args[0])} != 0"
+            return [f"if ((status = {test} ? {self._body(group, bodies[0])} : {self._body(group, bodies[1])})) goto failed;"]
+        slots = bodies[0].slots
+        count = size(inner.turns)
+        turn = f"({count} - 1 - turn)" if inner.backwards else "turn"
+        return [f"for (long turn = 0; turn < {count}; turn++) {{",
+                *[f"    p[{slots[s.storage.id][0]}] = {self._at(slots[s.of.id])} + {size(s.offset)} + {turn} * {size(s.step)};"
+                  for s in inner.slices],
+                f"    if ((status = {self._body(group, bodies[0])})) goto failed;", "}"]
+
+    @staticmethod
+    def _at(slot: tuple[int, int]) -> str:
+        number, offset = slot
+        return f"p[{number}]" if number > 1 else f"(p[{number}] + {along(offset)})"
+
+    def _body(self, group: Control, body: Any, test: Value | None = None) -> str:
+        """Writes a body as a function; returns the call of it."""
+        own = Renderer(body.groups, body.slots, body.stored, body.inits, False, self.general)
+        own.calls, own.call_slots, own.shared, own.free = self.calls, self.call_slots, self.shared, body.free
+        parts = [own._group(at, g) for at, g in enumerate(body.groups)]
+        lines = [line for part in parts[:body.turn] for line in part]
+        if test is not None:
+            lines = ["    for (;;) {", *lines, f"    if (!(*{c.address(test)} != 0)) break;",
+                     *[line for part in parts[body.turn:] for line in part], "    }"]
+        inside = max((sum(op.scratches) for g in body.groups for op in g.ops), default=0)
+        group.op.scratches = [max(body.arena_bytes + inside, sum(group.op.scratches))]
+        self.shared.append(Function("static __attribute__((noinline)) long {name}(char **p, const double *n{own})",
+                                    own._whole("\n".join(lines)), own=", const double *m"))
+        number = len(self.shared) - 1
+        return f"«F{number}»(p, n«N{number}»)"
 
 
 # --------------------------------------------------------------------------------------------------- native functions
