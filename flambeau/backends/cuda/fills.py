@@ -37,7 +37,7 @@ _BITS = {1: np.dtype(np.uint8), 2: np.dtype(np.int16), 4: np.dtype(np.int32), 8:
 
 def fill(target: CudaArray, value: Any) -> None:
     """One number in all of an array's elements."""
-    from .quick import INTO
+    from .repeated import INTO
     one = np.empty((), target.dtype)
     one.fill(_host.number(value, target.dtype))
     if target.itemsize in _BITS:

@@ -67,7 +67,7 @@ def unrepeatable() -> None:
 
 
 def numbers_of(name: str, *places: int) -> None:
-    """Says which of a call's arguments are the numbers of its launch, in their order (quick.py)."""
+    """Says which of a call's arguments are the numbers of its launch, in their order (repeated.py)."""
     _told("fl_cuda_counted")(name, *places)
 
 
@@ -88,7 +88,7 @@ _kept: list[Any] = []
 
 class Plan:
     """A launch that is settled but for the arrays and numbers: `run(*arguments)`. Its memory lives as long as the process:
-    native code may have noted it (quick.py)."""
+    native code may have noted it (repeated.py)."""
 
     def __init__(self, function: int, device: int, blocks: int, threads: int, kinds: str, fixed: bytes = b"", shared: int = 0,
                  otherwise: Plan | None = None):
