@@ -111,7 +111,7 @@ class _Scores:
         self.q, self.k, self.v = map(_wide, (q, k, v))
         self.causal, self.scale, self.dtype = causal, scale, self.q.dtype
 
-    def pieces(self) -> Iterator[tuple[slice, slice]]:
+    def blocks(self) -> Iterator[tuple[slice, slice]]:
         """(heads, rows) at a time: whole heads, or rows of one."""
         count, rows, columns = len(self.q), self.q.shape[1], self.k.shape[1]
         some = max(_SCORES // max(rows * columns, 1), 1)
@@ -158,7 +158,7 @@ def attention(q: CudaArray, k: CudaArray, v: CudaArray, mask: CudaArray | None, 
         return (out if target is out else copied(target, out)), statistic
     work = _Scores(q, k, v, mask, causal, scale)
     made, noted = windows.empty((*work.q.shape[:2], v.shape[-1]), work.dtype), statistic.reshape(work.q.shape[:2])
-    for h, r in work.pieces():
+    for h, r in work.blocks():
         scores = work.scores(h, r)
         work.run("weigh", h, r, scores, noted[h, r])
         multiply(scores, work.v[h], made[h, r])
@@ -183,7 +183,7 @@ def attention_backward(grad: CudaArray, q: CudaArray, k: CudaArray, v: CudaArray
     noted = statistic.reshape(g.shape[:2])
     between = call("sum", (call("mul", (g, o)), (2,), False, None))
     dq, dk, dv = (windows.empty(x.shape, work.dtype) for x in (work.q, work.k, work.v))
-    for h, r in work.pieces():
+    for h, r in work.blocks():
         scores, grads = work.scores(h, r), multiply(g[h, r], work.v[h].transpose(0, 2, 1))
         work.run("weigh_back", h, r, scores, grads, noted[h, r], between[h, r])
         more = 1 if r.start else 0  # the rows before have their part in it
