@@ -48,10 +48,10 @@ def cuda(index: int | None = None) -> Any:
         raise MissingDevice(f"CUDA error: invalid device ordinal: device cuda:{index} was asked for, there are {count}")
     from .cuda import backend
     if backend.ARRAY not in _BY_TYPE:
-        from .cuda import quick
+        from .cuda import repeated
         _BY_TYPE[backend.ARRAY] = backend
         WINDOWS.add(backend.ARRAY)
-        EAGER[backend.ARRAY], INTO[backend.ARRAY] = quick.CALL, quick.INTO
+        EAGER[backend.ARRAY], INTO[backend.ARRAY] = repeated.CALL, repeated.INTO
     found = backend if index is None else backend.on(index)
     return found if tracing is None else tracing(found)
 

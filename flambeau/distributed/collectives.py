@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import functools
+import inspect
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..tensors.tensor import Tensor
@@ -50,7 +52,7 @@ def _outside(group: Any, name: str) -> bool:
     return True
 
 
-def _root(group: ProcessGroup, rank: int | None, group_rank: int | None, given: Any, name: str, needed: bool = True) -> int:
+def _root(group: ProcessGroup, rank: int | None, group_rank: int | None, name: str, needed: bool = True) -> int:
     """The rank in the group of the one process that gives or gets."""
     if group_rank is not None:
         if rank is not None:
@@ -62,7 +64,7 @@ def _root(group: ProcessGroup, rank: int | None, group_rank: int | None, given: 
         if needed:
             raise ValueError("Must specify global_rank or group_rank")
         return 0
-    if given is None or group is world():
+    if group is world():
         if not 0 <= rank < group.size():
             raise RuntimeError(f"{name}: invalid root rank: {rank}")
         return rank
@@ -95,73 +97,84 @@ def _engine(group: ProcessGroup, tensor: Tensor) -> Any:
     return group.engine(tensor.device.type)
 
 
+_CHECKS = {"Tensor": _tensor, "list[Tensor]": _tensor_list,
+           "list[Tensor] | None": lambda values, name: _tensor_list(values, name) if values else None}
+
+
+def _collective(start: Callable[..., Work]) -> Callable[..., Done]:
+    """A function that starts work in a group. Arguments are checked by their annotations; a process that is not in the group
+    does nothing but warn; the function gets the group itself; and its work is waited for, unless async_op says otherwise."""
+    names, name = list(inspect.signature(start).parameters), start.__name__
+    place, checks = names.index("group"), {n: _CHECKS[kind] for n, kind in start.__annotations__.items() if kind in _CHECKS}
+
+    @functools.wraps(start)
+    def started(*args: Any, **kwargs: Any) -> Done:
+        given = dict(zip(names, args)) | kwargs
+        for argument, check in checks.items():
+            if argument in given:
+                check(given[argument], argument)
+        if _outside(given.get("group"), name):
+            return None
+        group = world(given.get("group"))
+        if len(args) > place:
+            args = (*args[:place], group, *args[place + 1:])
+        else:
+            kwargs["group"] = group
+        return _finish(group, start(*args, **kwargs), given.get("async_op", False))
+    return started
+
+
 # ---------------------------------------------------------------------------------------------------------- reductions
+@_collective
 def all_reduce(tensor: Tensor, op: Any = ReduceOp.SUM, group: Any = None, async_op: bool = False) -> Done:
     """The tensors of all processes combined, in place, in each of them."""
-    _tensor(tensor, "tensor")
-    if _outside(group, "all_reduce"):
-        return None
-    found = world(group)
     reductions.check(op, tensor.dtype, "all_reduce")
-    return _finish(found, _engine(found, tensor).all_reduce(tensor, op), async_op)
+    return _engine(group, tensor).all_reduce(tensor, op)
 
 
+@_collective
 def all_reduce_coalesced(tensors: list[Tensor] | Tensor, op: Any = ReduceOp.SUM, group: Any = None,
                          async_op: bool = False) -> Done:
     """all_reduce of several tensors of one dtype."""
     tensors = [tensors] if isinstance(tensors, Tensor) else tensors
     _tensor_list(tensors, "tensors")
     _one_dtype(*tensors)
-    if _outside(group, "all_reduce_coalesced"):
-        return None
-    found = world(group)
     for t in tensors:
         reductions.check(op, t.dtype, "all_reduce")
-    return _finish(found, Works([_engine(found, t).all_reduce(t, op) for t in tensors]), async_op)
+    return Works([_engine(group, t).all_reduce(t, op) for t in tensors])
 
 
+@_collective
 def reduce(tensor: Tensor, dst: int | None = None, op: Any = ReduceOp.SUM, group: Any = None, async_op: bool = False,
            group_dst: int | None = None) -> Done:
     """The tensors of all processes combined, in place, in one of them."""
-    _tensor(tensor, "tensor")
-    if _outside(group, "reduce"):
-        return None
-    found = world(group)
-    root = _root(found, dst, group_dst, group, "reduce")
+    root = _root(group, dst, group_dst, "reduce")
     reductions.check(op, tensor.dtype, "reduce")
-    return _finish(found, _engine(found, tensor).reduce(tensor, root, op), async_op)
+    return _engine(group, tensor).reduce(tensor, root, op)
 
 
+@_collective
 def reduce_scatter(output: Tensor, input_list: list[Tensor], op: Any = ReduceOp.SUM, group: Any = None,
                    async_op: bool = False) -> Done:
     """The i-th tensors of all processes combined, in process i."""
-    _tensor(output, "output")
-    _tensor_list(input_list, "input_list")
-    if _outside(group, "reduce_scatter"):
-        return None
-    found = world(group)
     _one_dtype(output, *input_list)
-    if len(input_list) != found.size():
-        raise RuntimeError(f"reduce_scatter: invalid tensor list: expected length {found.size()}, got {len(input_list)}")
-    if input_list[found.rank()].numel() != output.numel():
-        raise RuntimeError(f"reduce_scatter: the tensor of this rank has shape {tuple(input_list[found.rank()].shape)}, the "
+    if len(input_list) != group.size():
+        raise RuntimeError(f"reduce_scatter: invalid tensor list: expected length {group.size()}, got {len(input_list)}")
+    if input_list[group.rank()].numel() != output.numel():
+        raise RuntimeError(f"reduce_scatter: the tensor of this rank has shape {tuple(input_list[group.rank()].shape)}, the "
                            f"output {tuple(output.shape)}")
     reductions.check(op, output.dtype, "reduce_scatter")
-    return _finish(found, _engine(found, output).reduce_scatter(output, input_list, op), async_op)
+    return _engine(group, output).reduce_scatter(output, input_list, op)
 
 
+@_collective
 def reduce_scatter_tensor(output: Tensor, input: Tensor, op: Any = ReduceOp.SUM, group: Any = None,
                           async_op: bool = False) -> Done:
     """The tensors of all processes combined; process i gets the i-th piece."""
-    _tensor(output, "output")
-    _tensor(input, "input")
-    if _outside(group, "reduce_scatter_tensor"):
-        return None
-    found = world(group)
     _one_dtype(output, input)
-    _times(input, output, found.size(), "reduce_scatter_tensor: the input", "the output")
+    _times(input, output, group.size(), "reduce_scatter_tensor: the input", "the output")
     reductions.check(op, output.dtype, "reduce_scatter_tensor")
-    return _finish(found, _engine(found, output).reduce_scatter_tensor(output, input, op), async_op)
+    return _engine(group, output).reduce_scatter_tensor(output, input, op)
 
 
 def _times(large: Tensor, small: Tensor, size: int, first: str, second: str) -> None:
@@ -171,41 +184,31 @@ def _times(large: Tensor, small: Tensor, size: int, first: str, second: str) -> 
 
 
 # ----------------------------------------------------------------------------------------------------------- movements
+@_collective
 def broadcast(tensor: Tensor, src: int | None = None, group: Any = None, async_op: bool = False,
               group_src: int | None = None) -> Done:
     """One process' tensor, in place, in all of them."""
-    _tensor(tensor, "tensor")
-    if _outside(group, "broadcast"):
-        return None
-    found = world(group)
-    root = _root(found, src, group_src, group, "broadcast")
-    return _finish(found, _engine(found, tensor).broadcast(tensor, root), async_op)
+    root = _root(group, src, group_src, "broadcast")
+    return _engine(group, tensor).broadcast(tensor, root)
 
 
+@_collective
 def all_gather(tensor_list: list[Tensor], tensor: Tensor, group: Any = None, async_op: bool = False) -> Done:
     """The tensors of all processes, as a list, in each. They may differ in shape, where tensor_list says so on all ranks."""
-    _tensor_list(tensor_list, "tensor_list")
-    _tensor(tensor, "tensor")
-    if _outside(group, "all_gather"):
-        return None
-    found = world(group)
-    if len(tensor_list) != found.size():
-        raise RuntimeError(f"all_gather: invalid output tensor list at index 0 (expected length {found.size()}, got "
+    if len(tensor_list) != group.size():
+        raise RuntimeError(f"all_gather: invalid output tensor list at index 0 (expected length {group.size()}, got "
                            f"{len(tensor_list)})")
     _one_dtype(tensor, *tensor_list)
-    if tensor_list[found.rank()].shape != tensor.shape:
-        raise RuntimeError(f"all_gather: invalid tensor size at index {found.rank()} (expected {tuple(tensor.shape)}, got "
-                           f"{tuple(tensor_list[found.rank()].shape)})")
-    return _finish(found, _engine(found, tensor).all_gather(tensor_list, tensor), async_op)
+    if tensor_list[group.rank()].shape != tensor.shape:
+        raise RuntimeError(f"all_gather: invalid tensor size at index {group.rank()} (expected {tuple(tensor.shape)}, got "
+                           f"{tuple(tensor_list[group.rank()].shape)})")
+    return _engine(group, tensor).all_gather(tensor_list, tensor)
 
 
+@_collective
 def all_gather_coalesced(output_tensor_lists: list[list[Tensor]], input_tensor_list: list[Tensor], group: Any = None,
                          async_op: bool = False) -> Done:
     """all_gather of several tensors: output_tensor_lists[i][j] is the j-th of process i."""
-    if _outside(group, "all_gather_coalesced"):
-        return None
-    found = world(group)
-    _tensor_list(input_tensor_list, "input_tensor_list")
     if not isinstance(output_tensor_lists, list):
         raise TypeError("Invalid function argument: output_tensor_lists should be a list")
     for outputs in output_tensor_lists:
@@ -213,91 +216,70 @@ def all_gather_coalesced(output_tensor_lists: list[list[Tensor]], input_tensor_l
     works = []
     for j, tensor in enumerate(input_tensor_list):
         outputs = [outputs[j] for outputs in output_tensor_lists]
-        _shapes(outputs, tensor, "all_gather_coalesced", found.size())
-        works.append(_engine(found, tensor).all_gather(outputs, tensor))
-    return _finish(found, Works(works), async_op)
+        _shapes(outputs, tensor, "all_gather_coalesced", group.size())
+        works.append(_engine(group, tensor).all_gather(outputs, tensor))
+    return Works(works)
 
 
+@_collective
 def all_gather_into_tensor(output_tensor: Tensor, input_tensor: Tensor, group: Any = None, async_op: bool = False) -> Done:
     """The tensors of all processes in one, one after another or stacked, in each."""
-    _tensor(output_tensor, "output_tensor")
-    _tensor(input_tensor, "input_tensor")
-    if _outside(group, "all_gather_into_tensor"):
-        return None
-    found = world(group)
     _one_dtype(input_tensor, output_tensor)
-    _times(output_tensor, input_tensor, found.size(), "all_gather_into_tensor: the output", "the input")
-    return _finish(found, _engine(found, input_tensor).all_gather_into_tensor(output_tensor, input_tensor), async_op)
+    _times(output_tensor, input_tensor, group.size(), "all_gather_into_tensor: the output", "the input")
+    return _engine(group, input_tensor).all_gather_into_tensor(output_tensor, input_tensor)
 
 
+def _list_of_root(tensors: list[Tensor] | None, name: str, tensor: Tensor, group: ProcessGroup, root: int, role: str) -> None:
+    """One process says which tensors are moved, and no other does."""
+    if group.rank() != root:
+        if tensors:
+            raise ValueError(f"Argument ``{name}`` must NOT be specified on non-{role} ranks.")
+    elif not tensors:
+        raise ValueError(f"Argument ``{name}`` must be specified on {role} rank.")
+    else:
+        _shapes(tensors, tensor, name.removesuffix("_list"), group.size())
+
+
+@_collective
 def gather(tensor: Tensor, gather_list: list[Tensor] | None = None, dst: int | None = None, group: Any = None,
            async_op: bool = False, group_dst: int | None = None) -> Done:
     """The tensors of all processes, as a list, in one."""
-    _tensor(tensor, "tensor")
-    if gather_list:
-        _tensor_list(gather_list, "gather_list")
-    if _outside(group, "gather"):
-        return None
-    found = world(group)
-    root = _root(found, dst, group_dst, group, "gather", needed=False)
-    if found.rank() == root:
-        if not gather_list:
-            raise ValueError("Argument ``gather_list`` must be specified on destination rank.")
-        _shapes(gather_list, tensor, "gather", found.size())
-    elif gather_list:
-        raise ValueError("Argument ``gather_list`` must NOT be specified on non-destination ranks.")
-    return _finish(found, _engine(found, tensor).gather(tensor, gather_list, root), async_op)
+    root = _root(group, dst, group_dst, "gather", needed=False)
+    _list_of_root(gather_list, "gather_list", tensor, group, root, "destination")
+    return _engine(group, tensor).gather(tensor, gather_list, root)
 
 
+@_collective
 def scatter(tensor: Tensor, scatter_list: list[Tensor] | None = None, src: int | None = None, group: Any = None,
             async_op: bool = False, group_src: int | None = None) -> Done:
     """The i-th of one process' tensors, in process i."""
-    _tensor(tensor, "tensor")
-    if scatter_list:
-        _tensor_list(scatter_list, "scatter_list")
-    if _outside(group, "scatter"):
-        return None
-    found = world(group)
-    root = _root(found, src, group_src, group, "scatter", needed=False)
-    if found.rank() == root:
-        if not scatter_list:
-            raise ValueError("Argument ``scatter_list`` must be specified on source rank.")
-        _shapes(scatter_list, tensor, "scatter", found.size())
-    elif scatter_list:
-        raise ValueError("Argument ``scatter_list`` must NOT be specified on non-source ranks.")
-    return _finish(found, _engine(found, tensor).scatter(tensor, scatter_list, root), async_op)
+    root = _root(group, src, group_src, "scatter", needed=False)
+    _list_of_root(scatter_list, "scatter_list", tensor, group, root, "source")
+    return _engine(group, tensor).scatter(tensor, scatter_list, root)
 
 
+@_collective
 def all_to_all(output_tensor_list: list[Tensor], input_tensor_list: list[Tensor], group: Any = None,
                async_op: bool = False) -> Done:
     """Process i's j-th tensor becomes process j's i-th. They may differ in shape."""
-    _tensor_list(output_tensor_list, "output_tensor_list")
-    _tensor_list(input_tensor_list, "input_tensor_list")
-    if _outside(group, "all_to_all"):
-        return None
-    found = world(group)
     for name, tensors in (("output", output_tensor_list), ("input", input_tensor_list)):
-        if len(tensors) != found.size():
-            raise RuntimeError(f"all_to_all: invalid {name} tensor list: expected length {found.size()}, got {len(tensors)}")
+        if len(tensors) != group.size():
+            raise RuntimeError(f"all_to_all: invalid {name} tensor list: expected length {group.size()}, got {len(tensors)}")
     _one_dtype(*output_tensor_list, *input_tensor_list)
-    if input_tensor_list[found.rank()].numel() != output_tensor_list[found.rank()].numel():
+    if input_tensor_list[group.rank()].numel() != output_tensor_list[group.rank()].numel():
         raise RuntimeError("all_to_all: input and output tensors must have the same size")
-    return _finish(found, _engine(found, input_tensor_list[0]).all_to_all(output_tensor_list, input_tensor_list), async_op)
+    return _engine(group, input_tensor_list[0]).all_to_all(output_tensor_list, input_tensor_list)
 
 
+@_collective
 def all_to_all_single(output: Tensor, input: Tensor, output_split_sizes: list[int] | None = None,
                       input_split_sizes: list[int] | None = None, group: Any = None, async_op: bool = False) -> Done:
     """Rows of the input go to the processes, as many to each as input_split_sizes says (equally many without it), and theirs
     come into the output."""
-    _tensor(output, "output")
-    _tensor(input, "input")
-    if _outside(group, "all_to_all_single"):
-        return None
-    found = world(group)
     _one_dtype(output, input)
-    wanted = _rows(output, output_split_sizes, found.size(), "output")
-    given = _rows(input, input_split_sizes, found.size(), "input")
-    return _finish(found, _engine(found, input).all_to_all_single(output, input, wanted, given), async_op)
+    wanted = _rows(output, output_split_sizes, group.size(), "output")
+    given = _rows(input, input_split_sizes, group.size(), "input")
+    return _engine(group, input).all_to_all_single(output, input, wanted, given)
 
 
 def _rows(tensor: Tensor, sizes: list[int] | None, n: int, name: str) -> list[int]:
@@ -318,15 +300,13 @@ all_gather_single, reduce_scatter_single = all_gather_into_tensor, reduce_scatte
 
 
 # ------------------------------------------------------------------------------------------------------------ barriers
+@_collective
 def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None) -> Done:
     """Returns when all processes have come here."""
-    if _outside(group, "barrier"):
-        return None
-    found = world(group)
-    if device_ids is not None and (not isinstance(device_ids, list) or found.backend != "nccl"):
+    if device_ids is not None and (not isinstance(device_ids, list) or group.backend != "nccl"):
         raise TypeError("Invalid function argument: device_ids should be a list[int], and only the nccl backend takes it")
-    device = "cpu" if "cpu" in found.config.device_backend_map else "cuda"
-    return _finish(found, found.engine(device).barrier(), async_op)
+    device = "cpu" if "cpu" in group.config.device_backend_map else "cuda"
+    return group.engine(device).barrier()
 
 
 def monitored_barrier(group: Any = None, timeout: datetime.timedelta | None = None, wait_all_ranks: bool = False) -> None:

@@ -25,7 +25,7 @@ def isend(tensor: Tensor, dst: int | None = None, group: Any = None, tag: int = 
     if _outside(group, "isend"):
         return None
     found = world(group)
-    to = _other(found, _root(found, dst, group_dst, group, "isend"), "destination")
+    to = _other(found, _root(found, dst, group_dst, "isend"), "destination")
     return _finish(found, found.engine(tensor.device.type).send(tensor, to, tag), True)
 
 
@@ -37,7 +37,7 @@ def irecv(tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 
     found = world(group)
     source = None
     if src is not None or group_src is not None:
-        source = _other(found, _root(found, src, group_src, group, "irecv"), "source")
+        source = _other(found, _root(found, src, group_src, "irecv"), "source")
     return _finish(found, found.engine(tensor.device.type).recv(tensor, source, tag), True)
 
 

@@ -72,7 +72,7 @@ def gather_object(obj: Any, object_gather_list: list[Any] | None = None, dst: in
     if _outside(group, "gather_object"):
         return
     found = world(group)
-    root = _root(found, dst, group_dst, group, "gather_object", needed=False)
+    root = _root(found, dst, group_dst, "gather_object", needed=False)
     mine = found.rank() == root
     if mine and not object_gather_list:
         raise ValueError("Argument ``object_gather_list`` must be specified on destination rank.")
@@ -93,7 +93,7 @@ def broadcast_object_list(object_list: list[Any], src: int | None = None, group:
     if _outside(group, "broadcast_object_list"):
         return
     found = world(group)
-    root = _root(found, src, group_src, group, "broadcast_object_list", needed=False)
+    root = _root(found, src, group_src, "broadcast_object_list", needed=False)
     where, mine = _device(found, device), found.rank() == root
     data = [_packed(obj, where) for obj in object_list] if mine else []
     sizes = _lengths([d.numel() for d in data] if mine else [0] * len(object_list), where)
@@ -121,7 +121,7 @@ def send_object_list(object_list: list[Any], dst: int | None = None, group: Any 
     if _outside(group, "send_object_list"):
         return
     found = world(group)
-    to, where = _root(found, dst, group_dst, group, "send_object_list"), _device(found, device)
+    to, where = _root(found, dst, group_dst, "send_object_list"), _device(found, device)
     data = [_packed(obj, where) for obj in object_list]
     sizes = [d.numel() for d in data]
     messages.send(_lengths(sizes, where), group=group, group_dst=to)
@@ -151,7 +151,7 @@ def scatter_object_list(scatter_object_output_list: list[Any], scatter_object_in
     if not isinstance(scatter_object_output_list, list) or len(scatter_object_output_list) < 1:
         raise ValueError("Expected argument scatter_object_output_list to be a list of size at least 1.")
     found = world(group)
-    root = _root(found, src, group_src, group, "scatter_object_list", needed=False)
+    root = _root(found, src, group_src, "scatter_object_list", needed=False)
     where, mine = _device(found, None), found.rank() == root
     if mine and not scatter_object_input_list:
         raise ValueError("source rank must provide non-empty scatter_object_input_list")

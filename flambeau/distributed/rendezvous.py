@@ -47,7 +47,7 @@ def rendezvous(url: str, rank: int = -1, world_size: int = -1, **options: Any) -
     return _handlers[parts.scheme](full, **options)
 
 
-def _asked(url: str) -> tuple[Any, dict[str, str]]:
+def _parsed(url: str) -> tuple[Any, dict[str, str]]:
     parts = urlparse(url)
     return parts, {key: values[0] for key, values in parse_qs(parts.query).items()}
 
@@ -60,7 +60,7 @@ def _needed(query: dict[str, str], name: str, scheme: str) -> int:
 
 
 def _tcp(url: str, timeout: datetime.timedelta = _TIMEOUT, **options: Any) -> Iterator[Found]:
-    parts, query = _asked(url)
+    parts, query = _parsed(url)
     if not parts.port:
         raise ValueError("Error initializing torch.distributed using tcp:// rendezvous: port number missing")
     rank, size = _needed(query, "rank", "tcp"), _needed(query, "world_size", "tcp")
@@ -74,7 +74,7 @@ def _tcp_store(host: str, port: int, rank: int, size: int, timeout: datetime.tim
 
 
 def _file(url: str, **options: Any) -> Iterator[Found]:
-    parts, query = _asked(url)
+    parts, query = _parsed(url)
     path = parts.netloc + parts.path
     if not path:
         raise ValueError("Error initializing torch.distributed using file:// rendezvous: path missing")
@@ -83,7 +83,7 @@ def _file(url: str, **options: Any) -> Iterator[Found]:
 
 
 def _env(url: str, timeout: datetime.timedelta = _TIMEOUT, **options: Any) -> Iterator[Found]:
-    _, query = _asked(url)
+    _, query = _parsed(url)
     values = {**slurm(), **os.environ}
 
     def value(name: str) -> str:

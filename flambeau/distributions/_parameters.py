@@ -19,6 +19,7 @@ class ProbsOrLogits:
 
     _binary = True  # log odds of one probability, not log probabilities along the last dimension
     _param: Tensor
+    _expands = "_param"
 
     def _hold_given(self, probs: Any, logits: Any) -> Size:
         """Keeps whichever is given; gives the batch's shape."""

@@ -31,7 +31,6 @@ class Binomial(ProbsOrLogits, Distribution):
     arg_constraints = {"total_count": constraints.nonnegative_integer, "probs": constraints.unit_interval,
                        "logits": constraints.real}
     has_enumerate_support = True
-    _expands = "total_count probs logits _param"
 
     def __init__(self, total_count: Any = 1, probs: Any = None, logits: Any = None, validate_args: bool | None = None):
         super().__init__(self._hold_counted(total_count, probs, logits), validate_args=validate_args)

@@ -25,7 +25,6 @@ class Categorical(ProbsOrLogits, Distribution):
     arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
     has_enumerate_support = True
     _binary = False
-    _expands = "probs logits _param"
     _keeps = "_num_events"
 
     def __init__(self, probs: Tensor | None = None, logits: Tensor | None = None, validate_args: bool | None = None):

@@ -21,7 +21,6 @@ class Chi2(Gamma):
     """
 
     arg_constraints = {"df": constraints.positive}
-    _expands = Gamma._expands
 
     def __init__(self, df: Any, validate_args: bool | None = None):
         super().__init__(0.5 * df, 0.5, validate_args=validate_args)

@@ -129,18 +129,6 @@ class MixtureSameFamilyConstraint(Constraint):
 
 
 # ------------------------------------------------------------------------------------------------------ single numbers
-class _Boolean(Constraint):
-    is_discrete = True
-
-    def check(self, value: Tensor) -> Tensor:
-        return (value == 0) | (value == 1)
-
-
-class _Real(Constraint):
-    def check(self, value: Tensor) -> Tensor:
-        return value == value  # all but NaN
-
-
 class _Bounded(Constraint):
     """Between bounds that are given, and kept under the names in `_shown`."""
 
@@ -152,39 +140,26 @@ class _Bounded(Constraint):
         super().__init__()
 
 
-class _GreaterThan(_Bounded):
-    _shown = ("lower_bound",)
-
-    def check(self, value: Tensor) -> Tensor:
-        return self.lower_bound < value
-
-
-class _GreaterThanEq(_Bounded):
-    _shown = ("lower_bound",)
-
-    def check(self, value: Tensor) -> Tensor:
-        return self.lower_bound <= value
+def _kind(name: str, check: Callable[[Any, Tensor], Tensor], bounds: str = "", is_discrete: bool = False,
+          event_dim: int = 0) -> type[Constraint]:
+    """The class of constraints that are nothing but a condition, on values and bounds."""
+    return type(name, (_Bounded if bounds else Constraint,), dict(
+        __module__=__name__, check=check, is_discrete=is_discrete, event_dim=event_dim, _shown=tuple(bounds.split())))
 
 
-class _LessThan(_Bounded):
-    _shown = ("upper_bound",)
-
-    def check(self, value: Tensor) -> Tensor:
-        return value < self.upper_bound
-
-
-class _Interval(_Bounded):
-    _shown = ("lower_bound", "upper_bound")
-
-    def check(self, value: Tensor) -> Tensor:
-        return (self.lower_bound <= value) & (value <= self.upper_bound)
-
-
-class _HalfOpenInterval(_Bounded):
-    _shown = ("lower_bound", "upper_bound")
-
-    def check(self, value: Tensor) -> Tensor:
-        return (self.lower_bound <= value) & (value < self.upper_bound)
+_Boolean = _kind("_Boolean", lambda self, value: (value == 0) | (value == 1), is_discrete=True)
+_Real = _kind("_Real", lambda self, value: value == value)  # all but NaN
+_GreaterThan = _kind("_GreaterThan", lambda self, value: self.lower_bound < value, "lower_bound")
+_GreaterThanEq = _kind("_GreaterThanEq", lambda self, value: self.lower_bound <= value, "lower_bound")
+_LessThan = _kind("_LessThan", lambda self, value: value < self.upper_bound, "upper_bound")
+_Interval = _kind("_Interval", lambda self, value: (self.lower_bound <= value) & (value <= self.upper_bound),
+                  "lower_bound upper_bound")
+_HalfOpenInterval = _kind("_HalfOpenInterval", lambda self, value: (self.lower_bound <= value) & (value < self.upper_bound),
+                          "lower_bound upper_bound")
+_IntegerLessThan = _kind("_IntegerLessThan", lambda self, value: (value % 1 == 0) & (value <= self.upper_bound),
+                         "upper_bound", is_discrete=True)
+_IntegerGreaterThan = _kind("_IntegerGreaterThan", lambda self, value: (value % 1 == 0) & (value >= self.lower_bound),
+                            "lower_bound", is_discrete=True)
 
 
 class _IntegerInterval(_Interval):
@@ -195,36 +170,11 @@ class _IntegerInterval(_Interval):
         return (value % 1 == 0) & inside if value.is_floating_point() else inside
 
 
-class _IntegerLessThan(_Bounded):
-    is_discrete = True
-    _shown = ("upper_bound",)
-
-    def check(self, value: Tensor) -> Tensor:
-        return (value % 1 == 0) & (value <= self.upper_bound)
-
-
-class _IntegerGreaterThan(_Bounded):
-    is_discrete = True
-    _shown = ("lower_bound",)
-
-    def check(self, value: Tensor) -> Tensor:
-        return (value % 1 == 0) & (value >= self.lower_bound)
-
-
 # ------------------------------------------------------------------------------------------------ vectors and matrices
-class _OneHot(Constraint):
-    is_discrete = True
-    event_dim = 1
-
-    def check(self, value: Tensor) -> Tensor:
-        return ((value == 0) | (value == 1)).all(-1) & value.sum(-1).eq(1)
-
-
-class _Simplex(Constraint):
-    event_dim = 1
-
-    def check(self, value: Tensor) -> Tensor:
-        return (value >= 0).all(dim=-1) & ((value.sum(-1) - 1).abs() < 1e-6)
+_OneHot = _kind("_OneHot", lambda self, value: ((value == 0) | (value == 1)).all(-1) & value.sum(-1).eq(1),
+                is_discrete=True, event_dim=1)
+_Simplex = _kind("_Simplex", lambda self, value: (value >= 0).all(dim=-1) & ((value.sum(-1) - 1).abs() < 1e-6), event_dim=1)
+_LowerTriangular = _kind("_LowerTriangular", lambda self, value: (value.tril() == value).flatten(-2).all(-1), event_dim=2)
 
 
 class _Multinomial(Constraint):
@@ -238,13 +188,6 @@ class _Multinomial(Constraint):
 
     def check(self, x: Tensor) -> Tensor:
         return (x >= 0).all(dim=-1) & (x.sum(dim=-1) <= self.upper_bound)
-
-
-class _LowerTriangular(Constraint):
-    event_dim = 2
-
-    def check(self, value: Tensor) -> Tensor:
-        return (value.tril() == value).flatten(-2).all(-1)
 
 
 class _LowerCholesky(_LowerTriangular):

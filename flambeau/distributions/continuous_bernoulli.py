@@ -33,7 +33,6 @@ class ContinuousBernoulli(ProbsOrLogits, ExponentialFamily):
     support = constraints.unit_interval
     _mean_carrier_measure = 0
     has_rsample = True
-    _expands = "probs logits _param"
     _keeps = "_lims"
 
     def __init__(self, probs: Any = None, logits: Any = None, lims: tuple[float, float] = (0.499, 0.501),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from typing import Any
 
@@ -12,6 +13,13 @@ from . import constraints
 from .utils import broadcast_all, lazy_property
 
 __all__ = ["Distribution"]
+
+
+def _expanded(owner: type[Distribution]) -> set[str]:
+    """The names of the fields that have a batch's shape."""
+    own = [cls.__dict__ for cls in owner.__mro__]
+    named = [fields["arg_constraints"] for fields in own if isinstance(fields.get("arg_constraints"), dict)]
+    return {*itertools.chain(*named), *itertools.chain(*[fields.get("_expands", "").split() for fields in own])}
 
 
 class Distribution:
@@ -27,7 +35,7 @@ class Distribution:
     has_rsample = False
     has_enumerate_support = False
     _validate_args = __debug__
-    _expands: str  # the parameters that expand() expands
+    _expands = ""  # what expand() expands besides the parameters, which `arg_constraints` names
     _keeps = ""  # and the fields that it leaves as they are
 
     @staticmethod
@@ -76,20 +84,19 @@ class Distribution:
         return self._expand(batch_shape, _instance)
 
     def _expand(self, batch_shape: Any, instance: Any, **replaced: Any) -> Any:
-        """`expand` for a class that names its parameters in `_expands`: distributions, or tensors of batch shape (these may
-        have more dimensions). replaced: fields that are set as given, such as base distributions expanded on their own.
+        """`expand` for the package's own classes. Fields that are expanded are distributions, or tensors of batch shape (these
+        may have more dimensions). replaced: fields that are set as given, such as base distributions expanded on their own.
         """
-        owner = next((cls for cls in type(self).__mro__ if "_expands" in cls.__dict__), None)
-        if owner is None:
+        owner = next(cls for cls in type(self).__mro__ if cls.__module__.startswith(__package__) and "__init__" in cls.__dict__)
+        if owner is Distribution:
             raise NotImplementedError(f"{type(self).__name__} does not implement expand")
         new = self._get_checked_instance(owner, instance)
         batch_shape = Size(batch_shape)
         fields = self.__dict__
-        for name in owner._expands.split():
-            if name in fields:
-                value = fields[name]
-                more = value.shape[len(self._batch_shape):] if isinstance(value, Tensor) else Size()
-                setattr(new, name, value.expand(batch_shape + more))
+        for name in _expanded(owner) & fields.keys():
+            value = fields[name]
+            more = value.shape[len(self._batch_shape):] if isinstance(value, Tensor) else Size()
+            setattr(new, name, value.expand(batch_shape + more))
         for name, value in [*[(name, fields[name]) for name in self._keeps.split()], *replaced.items()]:
             setattr(new, name, value)
         Distribution.__init__(new, batch_shape, self._event_shape, validate_args=False)

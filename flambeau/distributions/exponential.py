@@ -25,7 +25,6 @@ class Exponential(ExponentialFamily):
     support = constraints.nonnegative
     has_rsample = True
     _mean_carrier_measure = 0
-    _expands = "rate"
 
     def __init__(self, rate: Any, validate_args: bool | None = None):
         super().__init__(self._hold(rate=rate), validate_args=validate_args)

@@ -25,7 +25,7 @@ class FisherSnedecor(Distribution):
     arg_constraints = {"df1": constraints.positive, "df2": constraints.positive}
     support = constraints.positive
     has_rsample = True
-    _expands = "df1 df2 _gamma1 _gamma2"
+    _expands = "_gamma1 _gamma2"
 
     def __init__(self, df1: Any, df2: Any, validate_args: bool | None = None):
         batch_shape = self._hold(df1=df1, df2=df2)

@@ -26,7 +26,6 @@ class Gamma(ExponentialFamily):
     support = constraints.nonnegative
     has_rsample = True
     _mean_carrier_measure = 0
-    _expands = "concentration rate"
 
     def __init__(self, concentration: Any, rate: Any, validate_args: bool | None = None):
         super().__init__(self._hold(concentration=concentration, rate=rate), validate_args=validate_args)

@@ -22,7 +22,6 @@ class GeneralizedPareto(Distribution):
 
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive, "concentration": constraints.real}
     has_rsample = True
-    _expands = "loc scale concentration"
 
     def __init__(self, loc: Any, scale: Any, concentration: Any, validate_args: bool | None = None):
         self.loc, self.scale, self.concentration = broadcast_all(loc, scale, concentration)

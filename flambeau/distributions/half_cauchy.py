@@ -23,7 +23,6 @@ class HalfCauchy(Half):
     """
 
     base_dist: Cauchy
-    _expands = ""
 
     def __init__(self, scale: Any, validate_args: bool | None = None):
         super().__init__(Cauchy(0, scale, validate_args=False), validate_args)

@@ -23,7 +23,6 @@ class HalfNormal(Half):
     """
 
     base_dist: Normal
-    _expands = ""
 
     def __init__(self, scale: Any, validate_args: bool | None = None):
         super().__init__(Normal(0, scale, validate_args=False), validate_args)

@@ -24,7 +24,6 @@ class Independent(Distribution):
 
     arg_constraints: dict[str, constraints.Constraint] = {}
     base_dist: Distribution
-    _expands = ""
     _keeps = "reinterpreted_batch_ndims"
 
     def __init__(self, base_distribution: Distribution, reinterpreted_batch_ndims: int,

@@ -27,7 +27,6 @@ class InverseGamma(TransformedDistribution):
     support = constraints.positive
     has_rsample = True
     base_dist: Gamma
-    _expands = ""
 
     def __init__(self, concentration: Any, rate: Any, validate_args: bool | None = None):
         base = Gamma(concentration, rate, validate_args=validate_args)

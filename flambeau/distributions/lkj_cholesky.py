@@ -25,7 +25,6 @@ class LKJCholesky(Distribution):
 
     arg_constraints = {"concentration": constraints.positive}
     support = constraints.corr_cholesky
-    _expands = "concentration"
     _keeps = "dim"
 
     def __init__(self, dim: int, concentration: Any = 1.0, validate_args: bool | None = None):

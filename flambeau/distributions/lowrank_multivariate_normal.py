@@ -47,7 +47,6 @@ class LowRankMultivariateNormal(Distribution):
                        "cov_diag": constraints.independent(constraints.positive, 1)}
     support = constraints.real_vector
     has_rsample = True
-    _expands = "loc cov_diag cov_factor"
     _keeps = "_unbroadcasted_cov_factor _unbroadcasted_cov_diag _capacitance_tril"
 
     def __init__(self, loc: Tensor, cov_factor: Tensor, cov_diag: Tensor, validate_args: bool | None = None):

@@ -49,7 +49,6 @@ class MultivariateNormal(Distribution):
                        "precision_matrix": constraints.positive_definite, "scale_tril": constraints.lower_cholesky}
     support = constraints.real_vector
     has_rsample = True
-    _expands = "loc covariance_matrix scale_tril precision_matrix"
     _keeps = "_unbroadcasted_scale_tril"
 
     def __init__(self, loc: Tensor, covariance_matrix: Tensor | None = None, precision_matrix: Tensor | None = None,

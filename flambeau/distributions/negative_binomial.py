@@ -29,7 +29,6 @@ class NegativeBinomial(ProbsOrLogits, Distribution):
     arg_constraints = {"total_count": constraints.greater_than_eq(0), "probs": constraints.half_open_interval(0.0, 1.0),
                        "logits": constraints.real}
     support = constraints.nonnegative_integer
-    _expands = "total_count probs logits _param"
 
     def __init__(self, total_count: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None):
         super().__init__(self._hold_counted(total_count, probs, logits), validate_args=validate_args)

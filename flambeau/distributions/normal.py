@@ -28,7 +28,6 @@ class Normal(ExponentialFamily):
     support = constraints.real
     has_rsample = True
     _mean_carrier_measure = 0
-    _expands = "loc scale"
 
     def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None):
         super().__init__(self._hold(loc=loc, scale=scale), validate_args=validate_args)

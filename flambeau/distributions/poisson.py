@@ -25,7 +25,6 @@ class Poisson(ExponentialFamily):
 
     arg_constraints = {"rate": constraints.nonnegative}
     support = constraints.nonnegative_integer
-    _expands = "rate"
 
     def __init__(self, rate: Any, validate_args: bool | None = None):
         super().__init__(self._hold(rate=rate), validate_args=validate_args)

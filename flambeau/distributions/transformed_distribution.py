@@ -24,7 +24,6 @@ class TransformedDistribution(Distribution):
     """
 
     arg_constraints: dict[str, constraints.Constraint] = {}
-    _expands = ""
 
     def __init__(self, base_distribution: Distribution, transforms: Any, validate_args: bool | None = None):
         self.transforms = [transforms] if isinstance(transforms, Transform) else transforms

@@ -49,7 +49,7 @@ class VonMises(Distribution):
     arg_constraints = {"loc": constraints.real, "concentration": constraints.positive}
     support = constraints.real
     has_rsample = False
-    _expands = "loc concentration _loc _concentration _proposal_r"
+    _expands = "_loc _concentration _proposal_r"
 
     def __init__(self, loc: Any, concentration: Any, validate_args: bool | None = None):
         self.loc, self.concentration = broadcast_all(loc, concentration)

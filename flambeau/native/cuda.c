@@ -249,7 +249,7 @@ struct arrays {
     void *array_type, *block_type, *pages_type, *float_type, *long_type, *bool_type, *str_type, *tuple_type, *list_type;
     void *dtype_meta;                                   // the type of dtypes' types
     void *byte, *used, *home;                           // a dtype, names of attributes
-    void *storage, *freed, *slow, *slow_into, *compute, *into; // functions of Python's
+    void *storage, *freed, *first_time, *first_time_into, *compute, *into; // functions of Python's
     void *yes;
 };
 static struct arrays np;
@@ -374,7 +374,7 @@ void *fl_cuda_empty(void *self, void *const *arguments, long given) {
 
 // ------------------------------------------------------------------------------------------------------------------ kernels
 // Calls of kernels by name and arguments, where such a call has been seen: a recipe says which launches it made on which of its
-// arguments and of the blocks that it asked for. What is not known goes to Python (backends/cuda/quick.py).
+// arguments and of the blocks that it asked for. What is not known goes to Python (backends/cuda/repeated.py).
 enum { SLOTS = 1 << 13, OPERANDS = 24, LEAVES = 48, WORDS = 512, RESULTS = 4, NUMBER = -1, DEPTH = 3,
        MOST_RECIPES = 1 << 15 };
 struct place { int from; union value value; };  // an operand, or after those a block, with an offset; NUMBER: as it is
@@ -636,7 +636,7 @@ void *fl_cuda_call(void *self, void *const *arguments, long given) {
     struct key k;
     struct array *blocks[BLOCKS] = {0};
     const struct recipe *r = looked_up(&k, arguments, given, 0);
-    if (!r) return np.call_many(np.slow, arguments, given, 0);
+    if (!r) return np.call_many(np.first_time, arguments, given, 0);
     int have = 0;
     while (have < r->blocks && (!r->bytes[have] || (blocks[have] = block(r->bytes[have])))) have++;
     void *made = have == r->blocks && followed(r, &k, blocks) ? presented(r, blocks) : 0;
@@ -670,7 +670,7 @@ void *fl_cuda_into(void *self, void *const *arguments, long given) {
     const struct recipe *r = looked_up(&k, arguments, given, 1);
     for (int i = 1; r && i < k.operands; i++)
         if (((struct object *)k.operand[i])->type == np.array_type && !apart(arguments[0], k.operand[i])) r = 0;
-    if (!r) return np.call_many(np.slow_into, arguments, given, 0);
+    if (!r) return np.call_many(np.first_time_into, arguments, given, 0);
     if (r->blocks || !followed(r, &k, 0)) return 0;
     py.keep(np.yes);
     return np.yes;

@@ -22,6 +22,8 @@ def _padding(padding_idx: int | None, rows: int, word: str) -> int | None:
         raise AssertionError(f"{word} must be within num_embeddings")
     return padding_idx + rows if padding_idx < 0 else padding_idx
 
+_RARELY_SET = (("max_norm", None), ("norm_type", 2), ("scale_grad_by_freq", False))  # shown where it is something else
+
 
 class _Table(Module):
     """What both kinds share: the weight, its first values and the row for padding."""
@@ -95,12 +97,7 @@ class Embedding(_Table):
         parts = [f"{self.num_embeddings}, {self.embedding_dim}"]
         if self.padding_idx is not None:
             parts.append(f"padding_idx={self.padding_idx}")
-        if self.max_norm is not None:
-            parts.append(f"max_norm={self.max_norm}")
-        if self.norm_type != 2:
-            parts.append(f"norm_type={self.norm_type}")
-        if self.scale_grad_by_freq is not False:
-            parts.append(f"scale_grad_by_freq={self.scale_grad_by_freq}")
+        parts += [f"{name}={value}" for name, usual in _RARELY_SET if (value := getattr(self, name)) != usual]
         if self.sparse is not False:
             parts.append("sparse=True")
         return ", ".join(parts)
@@ -148,12 +145,7 @@ class EmbeddingBag(_Table):
 
     def extra_repr(self) -> str:
         parts = [f"{self.num_embeddings}, {self.embedding_dim}"]
-        if self.max_norm is not None:
-            parts.append(f"max_norm={self.max_norm}")
-        if self.norm_type != 2:
-            parts.append(f"norm_type={self.norm_type}")
-        if self.scale_grad_by_freq is not False:
-            parts.append(f"scale_grad_by_freq={self.scale_grad_by_freq}")
+        parts += [f"{name}={value}" for name, usual in _RARELY_SET if (value := getattr(self, name)) != usual]
         parts.append(f"mode={self.mode!r}")
         if self.padding_idx is not None:
             parts.append(f"padding_idx={self.padding_idx}")

@@ -232,6 +232,11 @@ def _check_options(mode: str, input_size: Any, hidden_size: Any, num_layers: int
         raise ValueError("Unrecognized RNN mode: " + mode)
 
 
+def _refuse_projection(options: dict[str, Any]) -> None:
+    if "proj_size" in options:
+        raise ValueError("proj_size argument is only supported for LSTM, not RNN or GRU")
+
+
 class RNN(RNNBase):
     """h = tanh(W_ih x + b_ih + W_hh h + b_hh), or relu with nonlinearity='relu'.
 
@@ -247,8 +252,7 @@ class RNN(RNNBase):
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        if "proj_size" in kwargs:
-            raise ValueError("proj_size argument is only supported for LSTM, not RNN or GRU")
+        _refuse_projection(kwargs)
         if len(args) > 3:
             kind, args = args[3], args[:3] + args[4:]
         else:
@@ -322,8 +326,7 @@ class GRU(RNNBase):
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        if "proj_size" in kwargs:
-            raise ValueError("proj_size argument is only supported for LSTM, not RNN or GRU")
+        _refuse_projection(kwargs)
         super().__init__("GRU", *args, **kwargs)
 
 

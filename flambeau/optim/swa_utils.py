@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Iterable
 from copy import deepcopy
 from typing import Any
@@ -159,9 +158,7 @@ class SWALR(LRScheduler):
         return t if self._anneal_strategy == "linear" else (1 - math.cos(math.pi * t)) / 2
 
     def get_lr(self) -> list[Any]:
-        if not self._get_lr_called_within_step:
-            warnings.warn("To get the last learning rate computed by the scheduler, please use `get_last_lr()`.",
-                          UserWarning, stacklevel=2)
+        self._check_asked()
         step = self._step_count - 1
         before = self._share((step - 1) / max(1, self.anneal_epochs)) if self.anneal_epochs else 1.0
         now = self._share(step / max(1, self.anneal_epochs)) if self.anneal_epochs else 1.0

@@ -134,7 +134,7 @@ VALUES: dict[str, dict[str, Any]] = {
     "_utils_internal": {"get_writable_path": lambda: _writable,
                         "get_file_path": lambda: os.path.join, "get_file_path_2": lambda: os.path.join},
     "_inductor.utils": {"GPU_TYPES": lambda: ["cuda", "mps", "xpu", "mtia"], "get_gpu_type": lambda: lambda: "cuda"},
-    "_inductor.test_case": {"TestCase": lambda: _test_case()}, "_dynamo.test_case": {"TestCase": lambda: _test_case()},
+    **{f"{name}.test_case": {"TestCase": lambda: _member("unittest", "TestCase")} for name in ("_inductor", "_dynamo")},
     # Under it PyTorch's vmap takes tensors without dimensions as indices, which flambeau's always does.
     "_dynamo._trace_wrapped_higher_order_op": {"TransformGetItemToIndex": lambda: contextlib.nullcontext},
     "_dynamo.utils": {"counters": lambda: {},
@@ -160,11 +160,11 @@ VALUES: dict[str, dict[str, Any]] = {
     "onnx.operators": {"shape_as_tensor": lambda: _shape_as_tensor,
                        "reshape_from_tensor_shape": lambda: lambda x, shape: x.reshape(shape.tolist())},
     "_ops": {"HigherOrderOperator": lambda: refused("_ops", _REASON, "HigherOrderOperator")["HigherOrderOperator"],
-             "OpOverload": lambda: _overload_class(), "OpOverloadPacket": lambda: _packet(),
+             **{name: lambda name=name: _member(f"{_OWN}.ops.aten", name) for name in ("OpOverload", "OpOverloadPacket")},
              "ops": lambda: importlib.import_module(f"{_OWN}.ops")},
     "utils._dtype_abbrs": {"dtype_abbrs": _abbreviations},
     "utils._import_utils": {"import_dill": lambda: lambda: None, "_check_module_exists": lambda: _module_exists},
-    "utils._mode_utils": {"no_dispatch": lambda: _no_dispatch(),
+    "utils._mode_utils": {"no_dispatch": lambda: _member(f"{_OWN}.ops.dispatch.calls", "no_dispatch"),
                           "all_same_mode": lambda: lambda modes: all(m is modes[0] for m in modes)},
     "utils._typing_utils": {"not_none": lambda: lambda x: x}, "utils._stats": {"count": lambda: lambda fn: fn},
     "utils._contextlib": {"_DecoratorContextManager": lambda: contextlib.ContextDecorator},
@@ -220,26 +220,8 @@ def _shape_as_tensor(x: Any) -> Any:
     return flambeau.tensor(x.shape, dtype=flambeau.int64)
 
 
-def _packet() -> type:
-    """The class of `torch.ops.aten.add`."""
-    from .ops.aten import OpOverloadPacket
-    return OpOverloadPacket
-
-
-def _overload_class() -> type:
-    """The class of `torch.ops.aten.add.Tensor`."""
-    from .ops.aten import OpOverload
-    return OpOverload
-
-
-def _no_dispatch() -> type:
-    from .ops.dispatch.calls import no_dispatch
-    return no_dispatch
-
-
-def _test_case() -> type:
-    import unittest
-    return unittest.TestCase
+def _member(module: str, name: str) -> Any:
+    return getattr(importlib.import_module(module), name)
 
 
 class StandIn(ModuleType):

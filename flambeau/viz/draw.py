@@ -99,7 +99,7 @@ def svg(made: Picture) -> str:
     return "\n".join([*out, "</svg>"]) + "\n"
 
 
-def _pieces(points: list[tuple[float, float]]) -> Iterable[tuple[tuple[float, float], ...]]:
+def _cubics(points: list[tuple[float, float]]) -> Iterable[tuple[tuple[float, float], ...]]:
     """A route as cubic curves (start, two control points, end) that leave and arrive vertically."""
     for (x0, y0), (x1, y1) in itertools.pairwise(points):
         middle = (y0 + y1) / 2
@@ -108,7 +108,7 @@ def _pieces(points: list[tuple[float, float]]) -> Iterable[tuple[tuple[float, fl
 
 def _curve(points: list[tuple[float, float]]) -> str:
     text = "M{:.1f} {:.1f}".format(*points[0])
-    for _, c, d, end in _pieces(points):
+    for _, c, d, end in _cubics(points):
         text += "C{:.1f} {:.1f} {:.1f} {:.1f} {:.1f} {:.1f}".format(*c, *d, *end)
     return text
 
@@ -127,7 +127,7 @@ def png(made: Picture, scale: float = 1.5) -> bytes:
     draw = ImageDraw.Draw(image)
     font = ImageFont.load_default(round(10 * fine))
     for line in made.lines:
-        points = [p for piece in _pieces(line.points) for p in _along(*piece)]
+        points = [p for piece in _cubics(line.points) for p in _along(*piece)]
         points = [(x * fine, y * fine) for x, y in points]
         step = 3 if line.dotted else 1
         for i in range(0, len(points) - 1, step):

@@ -27,6 +27,6 @@ def leading(kernel: str, level: Level, args: tuple[Any, ...], *own: int) -> Any:
 
 
 @rule
-def plain(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
+def one_answer(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     """A question about matrices, with one answer for all of them."""
     return run(kernel, *[examples(a, level) if hasattr(a, _ARRAYS) else a for a in args])

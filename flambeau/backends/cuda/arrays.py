@@ -82,7 +82,7 @@ def _refused(what: str) -> NotImplementedError:
 
 
 def storage(nbytes: int) -> Block:
-    """A new block, of the current stream's memory; native code is shown where to take the next ones from (quick.py)."""
+    """A new block, of the current stream's memory; native code is shown where to take the next ones from (repeated.py)."""
     if current.capture is not None:
         return current.capture.block(nbytes)
     there, stream = memory.of(current.device), current.stream
@@ -96,17 +96,17 @@ def storage(nbytes: int) -> Block:
 class _CudaWindows(Windows):
     def empty(self, shape: Any, dtype: np.dtype) -> Any:
         """A new contiguous array."""
-        made = _quick().EMPTY(shape, dtype.itemsize, dtype) if shape.__class__ is tuple else None
+        made = _repeated().EMPTY(shape, dtype.itemsize, dtype) if shape.__class__ is tuple else None
         return super().empty(shape, dtype) if made is None else made
 
 
 @functools.cache
-def _quick() -> Any:
-    from . import quick
-    return quick
+def _repeated() -> Any:
+    from . import repeated
+    return repeated
 
 
-windows = _CudaWindows(CudaArray, Block, lambda nbytes: _quick().STORAGE(nbytes))
+windows = _CudaWindows(CudaArray, Block, lambda nbytes: _repeated().STORAGE(nbytes))
 
 
 def at_address(address: int, nbytes: int) -> Block:

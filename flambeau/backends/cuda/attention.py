@@ -13,13 +13,11 @@ import numpy as np
 
 from . import flash
 from .arrays import CudaArray, device_index, windows
-from .backend import call, copied, fill
-from .launch import Plan
-from .launch import kernel as built
+from .backend import call, contiguous, copied, fill
+from .launch import plan_of
 from .pointwise import STORED
 from .products import multiply
 from .rules import blank
-from .sliding import dense
 from .table import kernel
 
 _FLOAT32 = np.dtype(np.float32)
@@ -80,9 +78,9 @@ extern "C" __global__ void weigh_back(const Part p, T *scores, T *grads, const T
 def _as_four(x: CudaArray) -> CudaArray:
     """(..., rows, columns) as (batch, heads, rows, columns), whose columns lie densely."""
     if x.strides[-1] != x.itemsize and x.shape[-1] > 1:
-        x = dense(x)
+        x = contiguous(x)
     if x.ndim > 4:
-        return dense(x).reshape((-1, *x.shape[-3:]))
+        return contiguous(x).reshape((-1, *x.shape[-3:]))
     return x if x.ndim == 4 else x[:, None] if x.ndim == 3 else x[None, None]
 
 
@@ -113,7 +111,7 @@ class _Scores:
         self.q, self.k, self.v = map(_wide, (q, k, v))
         self.causal, self.scale, self.dtype = causal, scale, self.q.dtype
 
-    def pieces(self) -> Iterator[tuple[slice, slice]]:
+    def blocks(self) -> Iterator[tuple[slice, slice]]:
         """(heads, rows) at a time: whole heads, or rows of one."""
         count, rows, columns = len(self.q), self.q.shape[1], self.k.shape[1]
         some = max(_SCORES // max(rows * columns, 1), 1)
@@ -132,18 +130,13 @@ class _Scores:
                             *([0] * 4 if mask is None else [s // mask.itemsize for s in mask.strides]))
         text = _text(self.dtype, "bool" if mask is None else STORED[mask.dtype])
         blocks = rows * (h.stop - h.start)
-        plan = _plan(text, name, device_index(scores), blocks, "p" * (2 + len(arrays)), fixed)
+        plan = plan_of(text, name, device_index(scores), blocks, 256, "p" * (2 + len(arrays)), fixed)
         plan.run(scores, *arrays, scores if mask is None else mask)
 
 
 @functools.cache
 def _text(dtype: np.dtype, mask: str) -> str:
     return _TEXT.format(kind=STORED[dtype], mask=mask, suffix="f32" if dtype.char == "f" else "f64")
-
-
-@functools.lru_cache(1024)
-def _plan(text: str, name: str, device: int, blocks: int, kinds: str, fixed: bytes) -> Plan:
-    return Plan(built(text, name, device), device, blocks, 256, kinds, fixed)
 
 
 # ------------------------------------------------------------------------------------------------------------ kernels
@@ -165,7 +158,7 @@ def attention(q: CudaArray, k: CudaArray, v: CudaArray, mask: CudaArray | None, 
         return (out if target is out else copied(target, out)), statistic
     work = _Scores(q, k, v, mask, causal, scale)
     made, noted = windows.empty((*work.q.shape[:2], v.shape[-1]), work.dtype), statistic.reshape(work.q.shape[:2])
-    for h, r in work.pieces():
+    for h, r in work.blocks():
         scores = work.scores(h, r)
         work.run("weigh", h, r, scores, noted[h, r])
         multiply(scores, work.v[h], made[h, r])
@@ -190,7 +183,7 @@ def attention_backward(grad: CudaArray, q: CudaArray, k: CudaArray, v: CudaArray
     noted = statistic.reshape(g.shape[:2])
     between = call("sum", (call("mul", (g, o)), (2,), False, None))
     dq, dk, dv = (windows.empty(x.shape, work.dtype) for x in (work.q, work.k, work.v))
-    for h, r in work.pieces():
+    for h, r in work.blocks():
         scores, grads = work.scores(h, r), multiply(g[h, r], work.v[h].transpose(0, 2, 1))
         work.run("weigh_back", h, r, scores, grads, noted[h, r], between[h, r])
         more = 1 if r.start else 0  # the rows before have their part in it
@@ -210,13 +203,3 @@ def _merged(made: CudaArray, x: CudaArray) -> CudaArray:
     """A gradient in x's shape and type."""
     target = _heads_inside(x)
     return copied(made.reshape(target.shape), target).reshape(x.shape)
-
-
-@kernel("safe_softmax", repeatable=True)
-def safe_softmax(x: CudaArray, axis: int, dtype: np.dtype | None) -> CudaArray:
-    """softmax, and 0 instead of nan where a whole row is -inf."""
-    made = call("softmax", (x, axis, dtype))
-    if not x.size:
-        return made
-    empty = call("eq", (call("amax", (x, (axis,), True)), np.asarray(-math.inf, x.dtype)))
-    return call("where", (empty, np.asarray(0, made.dtype), made))

@@ -230,6 +230,13 @@ def dense(x: CudaArray) -> CudaArray:
     return x if x.flags.c_contiguous or dense_order(x) is not None else copied(x, empty(x.shape, x.dtype))
 
 
+def contiguous(x: CudaArray) -> CudaArray:
+    """x, or a copy of it, row by row without holes."""
+    if type(x) is not CudaArray:  # a kernel would read the host's memory
+        raise host_array()
+    return x if x.flags.c_contiguous else copied(x, empty(x.shape, x.dtype))
+
+
 @where_it_is
 def copy_with_layout(source: CudaArray, like: CudaArray) -> CudaArray:
     return copied(source, windows.like(like, source.dtype))

@@ -9,9 +9,11 @@ import numpy as np
 
 from . import faults
 from .arrays import CudaArray, device_index, windows
-from .places import INT64, RANGE, add, launch, positions, zeros
+from .backend import contiguous
+from .launch import launch
+from .places import INT64, RANGE, add, positions, zeros
 from .pointwise import STORED
-from .rows import is_real, plain, wide
+from .rows import WIDE, is_real, wide
 from .rules import blank
 from .table import kernel as enter
 
@@ -127,7 +129,6 @@ extern "C" __global__ void shortened(const Short f, A *x, const bool *used) {{
     }}
 }}
 """
-_WIDE = {"float": np.dtype(np.float32), "double": np.dtype(np.float64)}
 
 
 def _text(template: str, dtype: np.dtype) -> str:
@@ -141,8 +142,8 @@ def embedding_bag(weight: CudaArray, indices: CudaArray, offsets: CudaArray, mod
     if not is_real(weight):
         return NotImplemented
     out, bags, _, winners = blank("embedding_bag", weight, indices, offsets, mode, include_last)
-    weight, at, offsets, device = plain(weight), positions(indices), positions(offsets), device_index(weight)
-    samples = weight if sample_weights is None else plain(sample_weights)
+    weight, at, offsets, device = contiguous(weight), positions(indices), positions(offsets), device_index(weight)
+    samples = weight if sample_weights is None else contiguous(sample_weights)
     sizes, text = zeros((out.shape[0],), INT64), _text(_BAGS, weight.dtype)
     fixed = struct.pack("8q", at.size, *out.shape, weight.shape[0], include_last, padding_idx, mode, sample_weights is not None)
     if at.size and not out.shape[0]:
@@ -161,9 +162,9 @@ def embedding_bag_backward(grad: CudaArray, indices: CudaArray, bags: CudaArray,
                            mode: int, count: int, scale_grad_by_freq: bool, sample_weights: CudaArray | None) -> Any:
     if not is_real(grad):
         return NotImplemented
-    grad, at, bags, sizes, winners = plain(grad), positions(indices), positions(bags), positions(sizes), positions(winners)
+    grad, at, bags, sizes, winners = contiguous(grad), positions(indices), positions(bags), positions(sizes), positions(winners)
     columns, text, device = grad.shape[1], _text(_BAGS, grad.dtype), device_index(grad)
-    out = zeros((count, columns), _WIDE[wide(grad.dtype)])
+    out = zeros((count, columns), WIDE[wide(grad.dtype)])
     fixed = struct.pack("8q", at.size, *grad.shape, count, 0, -1, mode, sample_weights is not None)
     if mode == 2 and grad.size:
         places = windows.empty((grad.size,), INT64)
@@ -172,7 +173,7 @@ def embedding_bag_backward(grad: CudaArray, indices: CudaArray, bags: CudaArray,
     elif mode != 2 and at.size and columns:
         rows, places = windows.empty((at.size, columns), out.dtype), windows.empty((at.size,), INT64)
         launch(text, "shares", "ppppppp", rows.size, fixed, device).run(
-            rows, places, grad, at, bags, sizes, grad if sample_weights is None else plain(sample_weights))
+            rows, places, grad, at, bags, sizes, grad if sample_weights is None else contiguous(sample_weights))
         add(out, places, rows, (1, count, columns), own=False, by_count=scale_grad_by_freq)
     return out if out.dtype == grad.dtype else out.astype(grad.dtype)
 

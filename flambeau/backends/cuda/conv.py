@@ -18,11 +18,11 @@ from ..geometry import out_size, transposed_size
 from ..strides import CHANNEL_ORDER
 from . import pointwise
 from .arrays import CudaArray, device_index, windows
-from .backend import _parts, call, copied, fill
+from .backend import _parts, call, contiguous, copied, fill
 from .cudnn import _TYPES, Geometry, Unsupported
 from .driver import machine
 from .products import multiply
-from .sliding import Sliding, dense
+from .sliding import Sliding
 from .table import kernel
 from .unfold import columns_of, sum_of
 
@@ -49,7 +49,7 @@ def _is_last(x: CudaArray) -> bool:
 def _laid(x: CudaArray, last: bool) -> CudaArray:
     """x lying densely in the wanted order."""
     if not last:
-        return dense(x)
+        return contiguous(x)
     return x if x.transpose(_LAST).flags.c_contiguous else copied(x, windows.ordered(x.shape, _LAST, x.dtype))
 
 
@@ -107,7 +107,7 @@ class _Work:
                     continue
                 if made is not None:
                     return _laid(made, last)
-        made = getattr(self, f"_{work}")(dense(first), dense(second))
+        made = getattr(self, f"_{work}")(contiguous(first), contiguous(second))
         return _laid(made, last)
 
     def _complex(self, work: str, first: CudaArray, second: CudaArray) -> CudaArray:
@@ -159,7 +159,7 @@ class _Work:
 
     def _side_by_side(self, g: CudaArray) -> CudaArray:
         """Results (samples, channels, *size) as a row per channel."""
-        return dense(g.swapaxes(0, 1)).reshape((g.shape[1], -1))
+        return contiguous(g.swapaxes(0, 1)).reshape((g.shape[1], -1))
 
     def _input(self, w: CudaArray, g: CudaArray) -> CudaArray:
         s, out = self._sliding(), windows.empty(self.shapes["image"], g.dtype)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import struct
 from typing import Any
@@ -10,12 +9,10 @@ from typing import Any
 import numpy as np
 
 from .arrays import CudaArray, device_index, windows
-from .backend import call
-from .driver import machine
-from .launch import Plan, kernel
+from .backend import call, contiguous
+from .launch import launch
 from .places import INT64, REPORTED, add, checked, positions, zeros
 from .pointwise import COMPUTED, STORED
-from .rows import plain
 from .rules import blank
 from .table import kernel as enter
 
@@ -86,12 +83,6 @@ extern "C" __global__ void boxed(const Boxes f, long *o, const A *x, const A *ed
 """
 
 
-@functools.lru_cache(1024)
-def _plan(source: str, name: str, kinds: str, count: int, fixed: bytes, device: int) -> Plan:
-    most = 32 * machine().attribute("multiprocessors", device)
-    return Plan(kernel(source, name, device), device, min(-(-count // 256), most), 256, kinds, fixed)
-
-
 def _text(dtype: np.dtype) -> str:
     return _TEXT.format(a=STORED[dtype], w="float" if COMPUTED[dtype] == "f32" else "double")
 
@@ -100,7 +91,7 @@ def _counted(at: CudaArray, bins: int) -> CudaArray:
     """How often each position comes; -1 is none."""
     out = zeros((bins,), INT64)
     if at.size:
-        _plan(_text(INT64), "counted", "pp", at.size, struct.pack("2q2d", at.size, bins, 0, 0), device_index(at)).run(out, at)
+        launch(_text(INT64), "counted", "pp", at.size, struct.pack("2q2d", at.size, bins, 0, 0), device_index(at)).run(out, at)
     return out
 
 
@@ -132,9 +123,9 @@ def histc(x: CudaArray, bins: int, low: float, high: float) -> Any:
         raise RuntimeError(f"torch.histc: range of [{low:g}, {high:g}] is not finite")
     if low > high:
         raise RuntimeError("torch.histc: max must be larger than min")
-    x, at = plain(x), windows.empty((x.size,), INT64)
+    x, at = contiguous(x), windows.empty((x.size,), INT64)
     if x.size:
-        _plan(_text(x.dtype), "binned", "pp", x.size, struct.pack("2q2d", x.size, bins, low, high), device_index(x)).run(at, x)
+        launch(_text(x.dtype), "binned", "pp", x.size, struct.pack("2q2d", x.size, bins, low, high), device_index(x)).run(at, x)
     return _counted(at, bins).astype(x.dtype)
 
 
@@ -149,8 +140,8 @@ def histogramdd(x: CudaArray, edges: Any, weight: CudaArray | None, density: boo
         if at.size and bins:
             column = x[:, d]
             fixed = struct.pack("3q", at.size, column.strides[0] // x.itemsize, edge.size)
-            plan = _plan(_BOXES.format(a=STORED[x.dtype]), "boxed", "ppp", at.size, fixed, device_index(x))
-            plan.run(at, column, plain(edge))
+            plan = launch(_BOXES.format(a=STORED[x.dtype]), "boxed", "ppp", at.size, fixed, device_index(x))
+            plan.run(at, column, contiguous(edge))
     if weight is None:
         total = _counted(at, bins).astype(_F64)
     else:
@@ -175,9 +166,9 @@ def searchsorted(edges: CudaArray, values: CudaArray, right: bool, order: CudaAr
         edges = call("gather", (edges, edges.ndim - 1, order))
     if not out.size:
         return out
-    edges, values = plain(edges), plain(values)
+    edges, values = contiguous(edges), contiguous(values)
     each = 0 if edges.ndim == 1 else values.shape[-1]
     source = _SEARCH.format(a=STORED[edges.dtype], r=STORED[out.dtype])
-    _plan(source, "searched", "ppp", values.size, struct.pack("4q", values.size, edges.shape[-1], each, right),
-          device_index(edges)).run(out, edges, values)
+    launch(source, "searched", "ppp", values.size, struct.pack("4q", values.size, edges.shape[-1], each, right),
+           device_index(edges)).run(out, edges, values)
     return out

@@ -9,10 +9,11 @@ import numpy as np
 
 from . import faults
 from .arrays import CudaArray, device_index, download, upload, windows
-from .backend import copied
-from .places import launch, positions
+from .backend import contiguous, copied
+from .launch import launch
+from .places import positions
 from .pointwise import STORED
-from .rows import is_real, plain, wide
+from .rows import is_real, wide
 from .table import kernel as enter
 
 _TEXT = """
@@ -131,7 +132,7 @@ def ctc_loss(log_probs: CudaArray, targets: CudaArray, input_lengths: CudaArray,
     """(negative log-likelihoods (batch,), alpha (batch, time, states)) of log_probs (time, batch, classes)."""
     if not is_real(log_probs):
         return NotImplemented
-    x = plain(log_probs)
+    x = contiguous(log_probs)
     paths = _Paths(x, targets, input_lengths, target_lengths, blank, zero_infinity)
     steps, batch, _ = x.shape
     loss, alpha = windows.empty((batch,), paths.wide), windows.empty((batch, steps, paths.states), paths.wide)
@@ -146,10 +147,10 @@ def ctc_loss_backward(grad: CudaArray, log_probs: CudaArray, targets: CudaArray,
                       target_lengths: CudaArray, loss: CudaArray, alpha: CudaArray, blank: int, zero_infinity: bool) -> Any:
     if not is_real(log_probs):
         return NotImplemented
-    x = plain(log_probs)
+    x = contiguous(log_probs)
     paths = _Paths(x, targets, input_lengths, target_lengths, blank, zero_infinity)
     out, beta = windows.empty(x.shape, x.dtype), windows.empty((x.shape[1], 2, paths.states), paths.wide)
     grad = copied(grad, windows.empty((x.shape[1],), x.dtype))
     if out.size:
-        paths.plan("backwards", "pppppppppp").run(out, beta, grad, x, *paths.arrays, plain(loss), plain(alpha))
+        paths.plan("backwards", "pppppppppp").run(out, beta, grad, x, *paths.arrays, contiguous(loss), contiguous(alpha))
     return out

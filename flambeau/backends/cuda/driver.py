@@ -183,7 +183,7 @@ class Machine:
             self.check(self.library.cuStreamSynchronize(_P(stream)), "an earlier kernel")
 
     def is_done(self, stream: int) -> bool:
-        return self._asked("cuStreamQuery", stream)
+        return self._is_done("cuStreamQuery", stream)
 
     def new_event(self, timing: bool) -> int:
         return self._made("cuEventCreate", 0 if timing else 2)
@@ -201,9 +201,9 @@ class Machine:
         self.check(self.library.cuEventSynchronize(_P(event)), "an earlier kernel")
 
     def has_passed(self, event: int) -> bool:
-        return self._asked("cuEventQuery", event)
+        return self._is_done("cuEventQuery", event)
 
-    def _asked(self, what: str, handle: int) -> bool:
+    def _is_done(self, what: str, handle: int) -> bool:
         code = getattr(self.library, what)(_P(handle))
         if code == 600:  # not ready
             return False

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from .arrays import CudaArray, device_index, windows
-from .backend import call
+from .backend import call, contiguous
 from .driver import machine
 from .launch import Plan, kernel
 from .pointwise import COMPUTED, STORED
-from .rows import along, plain
+from .rows import along
 from .rules import blank
 from .table import kernel as enter
 
@@ -106,7 +106,7 @@ def _dim(name: str, x: CudaArray, axis: int, keepdim: bool, least: bool) -> Any:
     if x.dtype not in COMPUTED:
         return NotImplemented
     values, places = blank(name, x, axis, keepdim)
-    dense = plain(x)
+    dense = contiguous(x)
     _picked(dense, values, places, along(dense, axis % x.ndim) if x.ndim else (1, 1, 1), least)
     return values, places
 
@@ -114,7 +114,7 @@ def _dim(name: str, x: CudaArray, axis: int, keepdim: bool, least: bool) -> Any:
 def _place(name: str, x: CudaArray, axis: int | None, keepdim: bool, least: bool) -> Any:
     if x.dtype not in COMPUTED or not x.size:
         return NotImplemented
-    places, dense = blank(name, x, axis, keepdim), plain(x)
+    places, dense = blank(name, x, axis, keepdim), contiguous(x)
     sizes = (1, x.size, 1) if axis is None or not x.ndim else along(dense, axis % x.ndim)
     _picked(dense, windows.empty(places.shape, x.dtype), places, sizes, least)
     return places

@@ -11,11 +11,9 @@ import numpy as np
 from ..cpu import creation as _host
 from . import pointwise
 from .arrays import CudaArray, device_index, upload, windows
-from .driver import machine
-from .launch import Plan, kernel, numbers_of
+from .launch import Plan, launch, numbers_of
 from .table import writer
 
-_THREADS = 256
 _TEXT = """
 #include "elements.cuh"
 typedef {stored} R;
@@ -37,7 +35,7 @@ _BITS = {1: np.dtype(np.uint8), 2: np.dtype(np.int16), 4: np.dtype(np.int32), 8:
 
 def fill(target: CudaArray, value: Any) -> None:
     """One number in all of an array's elements."""
-    from .quick import INTO
+    from .repeated import INTO
     one = np.empty((), target.dtype)
     one.fill(_host.number(value, target.dtype))
     if target.itemsize in _BITS:
@@ -72,9 +70,7 @@ def _filling(dtype: np.dtype, shape: Any, strides: Any, target: CudaArray, devic
 @functools.lru_cache(1024)
 def _plan(value: str, stored: str, whole: bool, count: int, device: int) -> Plan:
     source = _TEXT.format(stored=stored, number="long" if whole else "double", value=value)
-    blocks = min(-(-count // _THREADS), 32 * machine().attribute("multiprocessors", device))
-    return Plan(kernel(source, "made", device), device, blocks, _THREADS, "pllll" if whole else "pdddl",
-                struct.pack("q", count))
+    return launch(source, "made", "pllll" if whole else "pdddl", count, struct.pack("q", count), device)
 
 
 def _made(value: str, shape: tuple[int, ...], dtype: np.dtype, whole: bool, a: Any, b: Any, c: Any = 0,

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import struct
 
 from .arrays import CudaArray, device_index, windows
-from .driver import machine
-from .launch import Plan, kernel
+from .launch import launch
 
-_THREADS = 256
 _TEXT = """
 #include "elements.cuh"
 typedef unsigned short A;
@@ -37,16 +34,10 @@ extern "C" __global__ void fitted(const Fit f, A *o, const A *x) {
 """
 
 
-@functools.lru_cache(256)
-def _plan(fixed: bytes, rows: int, device: int) -> Plan:
-    blocks = min(rows, 32 * machine().attribute("multiprocessors", device))
-    return Plan(kernel(_TEXT, "fitted", device), device, blocks, _THREADS, "pp", fixed)
-
-
 def fit(x: CudaArray, target: CudaArray) -> CudaArray:
     """Rows and columns of x in a target, zeros where x has none; elements of 2 bytes, rows of both are dense."""
     fixed = struct.pack("6q", *target.shape, *x.shape, x.strides[0] // 2, target.strides[0] // 2)
-    _plan(fixed, target.shape[0], device_index(x)).run(target, x)
+    launch(_TEXT, "fitted", "pp", target.shape[0] * 256, fixed, device_index(x)).run(target, x)  # a block per row
     return target
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..dtypes import native
 from .arrays import CudaArray, device_index, windows
-from .launch import Plan, kernel
+from .launch import plan_of
 from .pointwise import STORED
 
 TAKEN = (native("bfloat16"), np.dtype(np.float16))
@@ -342,7 +342,7 @@ def _launch(name: str, q: CudaArray, v: CudaArray, mask: CudaArray | None, rows:
     tile = next(t for most, t in TILES[name].items() if max(q.shape[3], v.shape[3]) <= most)
     text = _text(name, q.dtype, "" if mask is None else STORED[mask.dtype], q.shape[3], v.shape[3], tile, aligned)
     blocks = q.shape[0] * q.shape[1] * -(-rows // (tile[1] * tile[2]))
-    _plan(text, name, device_index(q), blocks, 32 * tile[1], "p" * len(arrays), fixed).run(*arrays)
+    plan_of(text, name, device_index(q), blocks, 32 * tile[1], "p" * len(arrays), fixed).run(*arrays)
 
 
 def steps_of(x: CudaArray) -> list[int]:
@@ -353,11 +353,6 @@ def steps_of(x: CudaArray) -> list[int]:
 def _aligned(*arrays: CudaArray) -> bool:
     """Whether rows can be loaded 16 bytes at a time."""
     return all([not x.ctypes.data % 16 and not any([s % 16 for s, n in zip(x.strides[:3], x.shape) if n > 1]) for x in arrays])
-
-
-@functools.lru_cache(1024)
-def _plan(text: str, name: str, device: int, blocks: int, threads: int, kinds: str, fixed: bytes) -> Plan:
-    return Plan(kernel(text, name, device), device, blocks, threads, kinds, fixed)
 
 
 def _sizes(q: CudaArray, k: CudaArray, v: CudaArray, o: CudaArray, mask: CudaArray | None, causal: bool, scale: float,
@@ -381,7 +376,7 @@ def backward(grad: CudaArray, q: CudaArray, k: CudaArray, v: CudaArray, mask: Cu
     sums = windows.empty((heads, q.shape[2]), np.dtype(np.float32))
     fixed = _sizes(grad, k, v, out, None, False, scale, (heads, *(0,) * 8))
     text = _text("between", q.dtype, "", 16, 16, (16, _WARPS, 16), False)
-    _plan(text, "between", device_index(q), -(-sums.size // _WARPS), 32 * _WARPS, "ppp", fixed).run(sums, grad, out)
+    plan_of(text, "between", device_index(q), -(-sums.size // _WARPS), 32 * _WARPS, "ppp", fixed).run(sums, grad, out)
     fixed = _sizes(q, k, v, grad, mask, causal, scale, [n for x in made for n in steps_of(x)])
     arrays = (grad, q, k, v, statistic, sums, q if mask is None else mask)
     aligned = _aligned(grad, q, k, v, *made)

@@ -10,7 +10,8 @@ from ..cpu.index.indexing import _common_shape
 from ..geometry import broadcasts_to, indexed_shape, placed, value_shape_error
 from . import faults
 from .arrays import CudaArray, device_index, windows
-from .backend import copied
+from .backend import contiguous, copied
+from .launch import launch
 from .masks import nonzero
 from .places import (
     INT64,
@@ -23,7 +24,6 @@ from .places import (
     can_add,
     changing,
     checked,
-    launch,
     move,
     out_of_bounds,
     positions,
@@ -31,7 +31,6 @@ from .places import (
     taken,
     zeros,
 )
-from .rows import plain
 from .rules import blank
 from .table import kernel as enter
 
@@ -52,7 +51,7 @@ def index_select(x: CudaArray, dim: int, at: CudaArray) -> CudaArray:
 @enter("take", repeatable=True)
 def take(x: CudaArray, at: CudaArray) -> CudaArray:
     site = faults.site(IndexError, f"out of range: tried to access index {{}} on a tensor of {x.size} elements.")
-    return taken(plain(x).reshape((x.size,)), 0, at, True, site)
+    return taken(contiguous(x).reshape((x.size,)), 0, at, True, site)
 
 
 @enter("embedding_dense_backward", repeatable=True)
@@ -90,7 +89,7 @@ def index_add(x: CudaArray, dim: int, at: CudaArray, source: CudaArray, alpha: A
 def index_copy(x: CudaArray, dim: int, at: CudaArray, source: CudaArray) -> None:
     outer, size, inner = around(x, dim)
     site = faults.site(IndexError, f"index_copy_(): index {{}} is out of bounds for dimension {dim} with size {size}")
-    source = plain(apart(source, x))
+    source = contiguous(apart(source, x))
     at = positions(at)
     move("put", x, source, at, (outer, size, at.size, inner), False, site)
 
@@ -176,7 +175,7 @@ def index(x: CudaArray, indices: Any) -> Any:
     spot = _Spot(x, indices)
     if not spot.given:
         return copied(x, windows.empty(x.shape, x.dtype))
-    out, source = windows.empty(spot.shape, x.dtype), plain(spot.seen(x))
+    out, source = windows.empty(spot.shape, x.dtype), contiguous(spot.seen(x))
     outer, size, inner = spot.sizes
     move("taken", out, source, spot.at, (outer, size, spot.at.size, inner), False, REPORTED)
     if x.flags.c_contiguous or any([i is not None and i.dtype.char in "?B" for i in indices]):
@@ -198,7 +197,7 @@ def index_put(x: CudaArray, indices: Any, values: CudaArray, accumulate: bool) -
         values = copied(values, windows.empty(spot.shape, x.dtype))
     if not spot.given:
         raise NotImplementedError("index_put without indices on a CUDA device")
-    target = plain(spot.seen(x))
+    target = contiguous(spot.seen(x))
     outer, size, inner = spot.sizes
     if accumulate:
         add(target, spot.at, values, spot.sizes)
@@ -212,7 +211,7 @@ def index_put(x: CudaArray, indices: Any, values: CudaArray, accumulate: bool) -
 @changing("put")
 def put(x: CudaArray, at: CudaArray, source: CudaArray, accumulate: bool) -> Any:
     site = faults.site(IndexError, f"out of range: tried to access index {{}} on a tensor of {x.size} elements.")
-    source = plain(apart(source, x))
+    source = contiguous(apart(source, x))
     if accumulate:
         if not can_add(x.dtype):
             return NotImplemented

@@ -67,7 +67,7 @@ def unrepeatable() -> None:
 
 
 def numbers_of(name: str, *places: int) -> None:
-    """Says which of a call's arguments are the numbers of its launch, in their order (quick.py)."""
+    """Says which of a call's arguments are the numbers of its launch, in their order (repeated.py)."""
     _told("fl_cuda_counted")(name, *places)
 
 
@@ -88,7 +88,7 @@ _kept: list[Any] = []
 
 class Plan:
     """A launch that is settled but for the arrays and numbers: `run(*arguments)`. Its memory lives as long as the process:
-    native code may have noted it (quick.py)."""
+    native code may have noted it (repeated.py)."""
 
     def __init__(self, function: int, device: int, blocks: int, threads: int, kinds: str, fixed: bytes = b"", shared: int = 0,
                  otherwise: Plan | None = None):
@@ -99,3 +99,17 @@ class Plan:
         self._memory = ctypes.create_string_buffer(bytes(head) + kinds.encode().ljust(_KINDS, b"\0") + fixed)
         _kept.append(self._memory)
         self.run: Callable[..., Any] = calls.builtin(library(), "fl_cuda_run", ctypes.addressof(self._memory))
+
+
+@functools.lru_cache(1 << 14)
+def plan_of(text: str, name: str, device: int, blocks: int, threads: int, kinds: str, fixed: bytes) -> Plan:
+    """The plan of a kernel in a text, made once."""
+    return Plan(kernel(text, name, device), device, blocks, threads, kinds, fixed)
+
+
+@functools.lru_cache(1 << 14)
+def launch(text: str, name: str, kinds: str, count: int, fixed: bytes, device: int, otherwise: Plan | None = None,
+           each: int = 32) -> Plan:
+    """The same with a thread per element, in up to `each` blocks per multiprocessor, which then go on to further elements."""
+    blocks = min(-(-count // 256), each * machine().attribute("multiprocessors", device))
+    return Plan(kernel(text, name, device), device, blocks, 256, kinds, fixed, otherwise=otherwise)

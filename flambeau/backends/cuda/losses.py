@@ -11,11 +11,11 @@ import numpy as np
 
 from . import faults
 from .arrays import CudaArray, device_index, windows
-from .backend import call, copied
+from .backend import call, contiguous, copied
 from .driver import machine
-from .launch import Plan, kernel
+from .launch import launch, plan_of
 from .pointwise import STORED
-from .rows import is_real, plain, plan, typed, wide
+from .rows import WIDE, is_real, plan, typed, wide
 from .table import kernel as enter
 
 _ROWS = """
@@ -133,7 +133,6 @@ extern "C" __global__ void last(const Classes f, A *loss, A *total, const W *par
 }}
 """
 _MANY = 1 << 15  # elements from which several blocks add up
-_W = {"float": np.dtype(np.float32), "double": np.dtype(np.float64)}
 _OUT_OF_BOUNDS = "Target {} is out of bounds."
 
 
@@ -142,16 +141,6 @@ def _class_text(a: np.dtype, values: np.dtype, t: np.dtype, p: np.dtype | None, 
     text = _CLASSES.format(a=STORED[a], t=STORED[t], p=STORED[a if p is None else p], w=wide(a), weight=int(p is not None),
                            each=int(each))
     return text.replace("typedef", f"typedef {STORED[values]} V;\ntypedef", 1)
-
-
-def _classes(name: str, text: str, blocks: int, kinds: str, device: int, *sizes: int, threads: int = 256) -> Plan:
-    return _class_plan(name, text, blocks, kinds, device, struct.pack("6q", *sizes), threads)
-
-
-@functools.lru_cache(2048)
-def _class_plan(name: str, text: str, blocks: int, kinds: str, device: int, fixed: bytes, threads: int) -> Plan:
-    most = 32 * machine().attribute("multiprocessors", device)
-    return Plan(kernel(text, name, device), device, max(min(blocks, most), 1), threads, kinds, fixed)
 
 
 def _known(x: CudaArray, target: CudaArray, weight: CudaArray | None) -> bool:
@@ -165,15 +154,16 @@ def _sizes(shape: Any) -> tuple[int, int, int]:
 def _summed(values: CudaArray, target: CudaArray, weight: CudaArray | None, sizes: tuple[int, int, int], ignored: int,
             reduction: int, dtype: np.dtype) -> tuple[CudaArray, CudaArray]:
     """(sum or mean of the values, sum of weights)."""
-    count, device, w = sizes[0] * sizes[2], device_index(values), _W[wide(dtype)]
+    count, device, w = sizes[0] * sizes[2], device_index(values), WIDE[wide(dtype)]
     chunks = min(count // (_MANY // 4), 256) if count > _MANY else 1
     text = _class_text(dtype, values.dtype, target.dtype, None if weight is None else weight.dtype, False)
     loss, total, parts = windows.empty((), dtype), windows.empty((), dtype), windows.empty((2 * chunks,), w)
     chunks = min(chunks, 32 * machine().attribute("multiprocessors", device))
-    _classes("joined", text, chunks, "pppppp", device, *sizes, ignored, chunks, reduction).run(
+    fixed = struct.pack("6q", *sizes, ignored, chunks, reduction)
+    plan_of(text, "joined", device, chunks, 256, "pppppp", fixed).run(
         loss, total, parts, values, target, values if weight is None else weight)
     if chunks > 1:
-        _classes("last", text, 1, "ppp", device, *sizes, ignored, chunks, reduction, threads=1).run(loss, total, parts)
+        plan_of(text, "last", device, 1, 1, "ppp", fixed).run(loss, total, parts)
     return loss, total
 
 
@@ -182,12 +172,13 @@ def nll_loss(x: CudaArray, target: CudaArray, weight: CudaArray | None, reductio
     if not _known(x, target, weight):
         return NotImplemented
     sizes, kept, dtype = _sizes(x.shape), target.shape, x.dtype
-    x, target, weight = plain(x), plain(target), None if weight is None else plain(weight)
-    values = windows.empty(kept, dtype if not reduction else _W[wide(dtype)])
+    x, target, weight = contiguous(x), contiguous(target), None if weight is None else contiguous(weight)
+    values = windows.empty(kept, dtype if not reduction else WIDE[wide(dtype)])
     if values.size:
         text = _class_text(dtype, values.dtype, target.dtype, None if weight is None else weight.dtype, False)
         site = faults.site(IndexError, _OUT_OF_BOUNDS)
-        _classes("picked", text, -(-values.size // 256), "ppppll", device_index(x), *sizes, ignore_index, 1, reduction).run(
+        fixed = struct.pack("6q", *sizes, ignore_index, 1, reduction)
+        launch(text, "picked", "ppppll", values.size, fixed, device_index(x)).run(
             values, x, target, x if weight is None else weight, faults.address(), site)
     if not reduction:
         total = windows.empty((), dtype)
@@ -204,10 +195,11 @@ def nll_loss_backward(grad: CudaArray, shape: Any, target: CudaArray, weight: Cu
     out = windows.empty(tuple(shape), grad.dtype)
     if not out.size:
         return out
-    grad, target, weight = plain(grad), plain(target), None if weight is None else plain(weight)
+    grad, target, weight = contiguous(grad), contiguous(target), None if weight is None else contiguous(weight)
     text = _class_text(grad.dtype, grad.dtype, target.dtype, None if weight is None else weight.dtype, not reduction)
-    _classes("spread", text, -(-out.size // 256), "ppppp", device_index(grad), *_sizes(out.shape), ignore_index, 1,
-             reduction).run(out, grad, target, grad if weight is None else weight, total)
+    fixed = struct.pack("6q", *_sizes(out.shape), ignore_index, 1, reduction)
+    launch(text, "spread", "ppppp", out.size, fixed, device_index(grad)).run(
+        out, grad, target, grad if weight is None else weight, total)
     return out
 
 
@@ -260,7 +252,7 @@ def _class_flags(**flags: Any) -> tuple[tuple[str, int], ...]:
 def cross_entropy(x: CudaArray, target: CudaArray, weight: CudaArray | None, reduction: int, ignore_index: int,
                   keep: bool) -> Any:
     """The loss, and for its derivative: exp(x - largest), one over their sums, and what the loss was divided by."""
-    x, target, weight = plain(x), plain(target), None if weight is None else plain(weight)
+    x, target, weight = contiguous(x), contiguous(target), None if weight is None else contiguous(weight)
     (count, classes), dtype = x.shape, x.dtype
     values, inverse = windows.empty((count,), dtype), windows.empty((count,), dtype)
     kept = windows.empty((count, classes) if keep else (0, 0), dtype)
@@ -284,7 +276,7 @@ def cross_entropy_backward(grad: CudaArray, powers: CudaArray, inverse: CudaArra
                            total: CudaArray, ignore_index: int) -> Any:
     if grad.dtype != powers.dtype:
         return NotImplemented
-    grad, target, weight = plain(grad), plain(target), None if weight is None else plain(weight)
+    grad, target, weight = contiguous(grad), contiguous(target), None if weight is None else contiguous(weight)
     out, (count, classes) = windows.empty(powers.shape, powers.dtype), powers.shape
     types = (*typed(A=powers.dtype, T=target.dtype), ("W", wide(powers.dtype)))
     plan(_ROWS, "cross_entropy_backward", types, _class_flags(EACH=grad.ndim, WEIGHT=weight is not None), count, classes, 1,

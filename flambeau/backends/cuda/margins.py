@@ -9,10 +9,11 @@ import numpy as np
 
 from . import faults
 from .arrays import CudaArray, device_index, windows
-from .backend import call, copied
-from .places import launch, positions, zeros
+from .backend import call, contiguous, copied
+from .launch import launch
+from .places import positions, zeros
 from .pointwise import STORED
-from .rows import is_real, plain, wide
+from .rows import is_real, wide
 from .table import kernel as enter
 
 _TEXT = """
@@ -72,7 +73,7 @@ extern "C" __global__ void slopes(const Labels f, W *o, const A *x, const bool *
 def _by_element(name: str, x: CudaArray, target: CudaArray) -> tuple[CudaArray, CudaArray]:
     """(what a kernel makes of each element, in the type of sums; which are labels), as rows."""
     classes = x.shape[-1] if x.ndim else 1
-    x, target = plain(x).reshape((-1, classes)), positions(target)
+    x, target = contiguous(x).reshape((-1, classes)), positions(target)
     text, device = _TEXT.format(a=STORED[x.dtype], w=wide(x.dtype)), device_index(x)
     labels, counts = zeros(x.shape, np.dtype(bool)), windows.empty(x.shape[:1], np.dtype(np.int64))
     made = windows.empty(x.shape, np.dtype(np.float64 if wide(x.dtype) == "double" else np.float32))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import struct
 from typing import Any
@@ -10,11 +9,10 @@ from typing import Any
 import numpy as np
 
 from .arrays import CudaArray, device_index, download, windows
-from .backend import copied, fill
-from .launch import Plan, kernel
-from .places import BOOL, INT64, REPORTED, UNITS, apart, changing, launch, move, single, steps_of, taken, zeros
+from .backend import contiguous, copied, fill
+from .launch import launch, plan_of
+from .places import BOOL, INT64, REPORTED, UNITS, apart, changing, move, single, steps_of, taken, zeros
 from .pointwise import COMPUTED, STORED, _walked
-from .rows import plain
 from .rules import blank
 from .table import kernel as enter
 
@@ -98,14 +96,9 @@ extern "C" __global__ void found(const Masks m, long *o, const A *x, const long 
 """
 
 
-@functools.lru_cache(1024)
-def _mask_plan(source: str, name: str, kinds: str, blocks: int, fixed: bytes, device: int) -> Plan:
-    return Plan(kernel(source, name, device), device, blocks, 256, kinds, fixed)
-
-
 def _found(x: CudaArray, columns: bool) -> CudaArray:
     """(dimensions, number of elements that are not zero) positions, or (number,) in order; this waits for the device."""
-    x = plain(x)
+    x = contiguous(x)
     if not x.size:
         return windows.empty((x.ndim, 0) if columns else (0,), INT64)
     if x.dtype not in COMPUTED:
@@ -115,12 +108,12 @@ def _found(x: CudaArray, columns: bool) -> CudaArray:
     dims = list(x.shape[::-1]) if columns else []
     fixed = struct.pack("14q", x.size, len(dims), *dims, *[0] * (12 - len(dims)))
     counts = windows.empty((blocks + 1,), INT64)
-    _mask_plan(source, "counted", "pp", blocks, fixed, device).run(counts, x)
-    _mask_plan(source, "starts", "p", 1, struct.pack("14q", blocks, *[0] * 13), device).run(counts)
+    plan_of(source, "counted", device, blocks, 256, "pp", fixed).run(counts, x)
+    plan_of(source, "starts", device, 1, 256, "p", struct.pack("14q", blocks, *[0] * 13)).run(counts)
     total = int(download(counts[blocks:])[0])
     out = windows.empty((x.ndim, total) if columns else (total,), INT64)
     if total:
-        _mask_plan(source, "found", "pppl", blocks, fixed, device).run(out, x, counts, total)
+        plan_of(source, "found", device, blocks, 256, "pppl", fixed).run(out, x, counts, total)
     return out
 
 
@@ -143,7 +136,7 @@ def nonzero_static(x: CudaArray, size: int, fill_value: int) -> CudaArray:
 def masked_select(x: CudaArray, mask: CudaArray) -> CudaArray:
     shape = np.broadcast_shapes(x.shape, mask.shape)
     x, mask = (a if a.shape == shape else copied(a, windows.empty(shape, a.dtype)) for a in (x, mask))
-    return taken(plain(x).reshape((x.size,)), 0, _found(mask, False), False, REPORTED)
+    return taken(contiguous(x).reshape((x.size,)), 0, _found(mask, False), False, REPORTED)
 
 
 _FILLED = """
@@ -193,7 +186,7 @@ def masked_scatter(x: CudaArray, mask: CudaArray, source: CudaArray) -> None:
     at = _found(mask, False)
     if at.size > source.size:
         raise RuntimeError(f"masked_scatter: Number of elements of source < number of ones in mask ({source.size} < {at.size})")
-    move("put", x, plain(apart(source, x)), at, (1, x.size, at.size, 1), False, REPORTED)
+    move("put", x, contiguous(apart(source, x)), at, (1, x.size, at.size, 1), False, REPORTED)
 
 
 @enter("masked_scatter_backward")

@@ -37,7 +37,7 @@ class Block(_host.Block):
 
     __slots__ = ("home", "used")
 
-    def __del__(self):  # native code does the same (quick.py)
+    def __del__(self):  # native code does the same (repeated.py)
         freed(self)
 
 

@@ -10,14 +10,12 @@ import math
 import struct
 from typing import Any
 
-import numpy as np
-
 from .arrays import CudaArray, device_index, windows
-from .backend import copied
+from .backend import contiguous, copied
 from .driver import machine
 from .launch import Plan, kernel
 from .norms import _COLUMNS, _sums, column_plans
-from .rows import is_real, plain, typed, wide
+from .rows import WIDE, is_real, typed, wide
 from .rules import blank
 from .table import kernel as enter
 
@@ -141,11 +139,10 @@ extern "C" __global__ void gradient(const Columns s, G *o, const G *g, const A *
     });
 }
 """
-_W = {"float": np.dtype(np.float32), "double": np.dtype(np.float64)}
 
 
 def _parts(chunks: int, columns: int, w: str) -> CudaArray:
-    return windows.empty((3 * chunks, columns), _W[w])
+    return windows.empty((3 * chunks, columns), WIDE[w])
 
 
 # ------------------------------------------------------------------------------------------------------- var and std
@@ -156,8 +153,8 @@ def _layout(x: CudaArray, axes: Any) -> tuple[CudaArray, tuple[int, int, int]]:
     kept = [d for d in range(x.ndim) if d not in axes]
     columns = math.prod([x.shape[d] for d in kept])
     if kept and kept[-1] == x.ndim - 1 and axes == list(range(len(axes))):  # the leading ones go
-        return plain(x), (x.size // max(columns, 1), columns, 1)
-    return plain(x.transpose([*kept, *axes])), (1, columns, x.size // max(columns, 1))
+        return contiguous(x), (x.size // max(columns, 1), columns, 1)
+    return contiguous(x.transpose([*kept, *axes])), (1, columns, x.size // max(columns, 1))
 
 
 def _spread(name: str, args: tuple[Any, ...], root: bool) -> Any:
@@ -216,13 +213,13 @@ def batch_norm(x: CudaArray, weight: Any, bias: Any, running_mean: Any, running_
             weight is not None and bias is not None and weight.dtype != bias.dtype):
         return NotImplemented
     out, mean, inverse = blank("batch_norm", x, weight, bias, running_mean, running_var, training, momentum, eps)
-    dense, device, w, sizes = plain(x), device_index(x), wide(x.dtype), _sizes(x)
-    weight, bias = (None if a is None else plain(a) for a in (weight, bias))
+    dense, device, w, sizes = contiguous(x), device_index(x), wide(x.dtype), _sizes(x)
+    weight, bias = (None if a is None else contiguous(a) for a in (weight, bias))
     used = mean, inverse
     if training:
         _statistics(dense, mean, inverse, running_mean, running_var, momentum, eps)
     else:
-        used = plain(running_mean), plain(running_var)
+        used = contiguous(running_mean), contiguous(running_var)
     types = (*typed(A=x.dtype, G=x.dtype, S=used[0].dtype, P=x.dtype if given is None else given.dtype), ("W", w))
     flags = (("EVAL", int(not training)), ("WEIGHT", int(weight is not None)), ("BIAS", int(bias is not None)), ("TRAINING", 0))
     made = out if out.flags.c_contiguous else windows.empty(out.shape, out.dtype)
@@ -234,7 +231,7 @@ def batch_norm(x: CudaArray, weight: Any, bias: Any, running_mean: Any, running_
 def _statistics(x: CudaArray, mean: CudaArray, inverse: CudaArray, running_mean: Any, running_var: Any, momentum: float,
                 eps: float) -> None:
     w, sizes = wide(x.dtype), _sizes(x)
-    running = None if running_mean is None or running_var is None else (plain(running_mean), plain(running_var))
+    running = None if running_mean is None or running_var is None else (contiguous(running_mean), contiguous(running_var))
     types = (*typed(A=x.dtype, R=x.dtype, G=x.dtype, P=x.dtype if running is None else running[0].dtype), ("W", w))
     first, last, chunks = column_plans(_TEXT, "moments", "statistics", types,
                                        (("ROOT", 0), ("RUNNING", int(running is not None))), ("pp", "ppppp"), *sizes,
@@ -253,14 +250,14 @@ def batch_norm_grad(g: CudaArray, x: CudaArray, weight: Any, mean: CudaArray, in
     if not is_real(x) or not is_real(g) or not x.size:
         return NotImplemented
     dx, dw, db = blank("batch_norm_grad", g, x, weight, mean, inverse, training, needs)
-    dense, g, sizes, w = plain(x), plain(g), _sizes(x), wide(x.dtype)
+    dense, g, sizes, w = contiguous(x), contiguous(g), _sizes(x), wide(x.dtype)
     kind = mean.dtype
-    mean, inverse = (plain(s) if s.dtype == kind else copied(s, windows.empty(s.shape, kind)) for s in (mean, inverse))
+    mean, inverse = (contiguous(s) if s.dtype == kind else copied(s, windows.empty(s.shape, kind)) for s in (mean, inverse))
     sums = None
     if training or dw is not None or db is not None:
         sums = _sums(g, dense, mean, inverse, sizes, 0, 1, dw, db)
     if dx is not None:
-        weight = None if weight is None else plain(weight)
+        weight = None if weight is None else contiguous(weight)
         types = (*typed(A=x.dtype, G=g.dtype, S=mean.dtype, P=x.dtype if weight is None else weight.dtype), ("W", w))
         flags = (("EVAL", 0), ("WEIGHT", int(weight is not None)), ("BIAS", 0), ("TRAINING", int(training)))
         _applied("gradient", types, flags, "ppppppp", sizes[1], sizes[2], x.size, 16 // max(x.itemsize, g.itemsize), 0.0,

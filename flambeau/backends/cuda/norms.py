@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from .arrays import CudaArray, device_index, windows
+from .backend import contiguous
 from .driver import machine
 from .launch import Plan, kernel
-from .rows import is_real, plain, plan, typed, wide
+from .rows import WIDE, is_real, plan, typed, wide
 from .rules import blank
 from .table import kernel as enter
 
@@ -174,8 +175,8 @@ def _forward(name: str, args: tuple[Any, ...], x: CudaArray, n: int, groups: int
         for s, value in ((mean, 0), (inverse, 1 / math.sqrt(eps) if eps else math.inf)):
             s.fill(value)
         return (out, *saved)
-    x = plain(x)
-    weight, bias = (None if a is None else plain(a) for a in (weight, bias))
+    x = contiguous(x)
+    weight, bias = (None if a is None else contiguous(a) for a in (weight, bias))
     given = weight if weight is not None else bias
     flags = _flags(CENTRED=centred, WEIGHT=weight is not None, BIAS=bias is not None, PER=1 if per == 1 else 0)
     plan(_ROWS, "norm_rows", _row_types(x, x.dtype, out.dtype, inverse.dtype, given), flags, x.size // n, n, 1, _run(x.dtype),
@@ -229,7 +230,6 @@ def column_plans(body: str, first: str, second: str, types: Any, flags: Any, kin
             Plan(kernel(source, second, device), device, min(-(-columns // 256), most), 256, kinds[1], fixed), chunks)
 
 
-_W = {"float": np.dtype(np.float32), "double": np.dtype(np.float64)}
 
 
 def _sums(g: CudaArray, x: CudaArray, mean: CudaArray | None, inverse: CudaArray, sizes: tuple[int, int, int], by_row: int,
@@ -241,7 +241,7 @@ def _sums(g: CudaArray, x: CudaArray, mean: CudaArray | None, inverse: CudaArray
     flags = _flags(CENTRED=mean is not None, WEIGHT=dw is not None, BIAS=db is not None)
     first, second, chunks = column_plans(_COLUMNS, "dots", "totals", types, flags, ("ppppp", "pppp"), *sizes,
                                          struct.pack("2q", by_row, each), device)
-    parts, sums = windows.empty((2 * chunks, sizes[1]), _W[w]), windows.empty((2, sizes[1]), _W[w])
+    parts, sums = windows.empty((2 * chunks, sizes[1]), WIDE[w]), windows.empty((2, sizes[1]), WIDE[w])
     first.run(parts, g, x, inverse if mean is None else mean, inverse)
     second.run(sums, sums if dw is None else dw, sums if db is None else db, parts)
     return sums
@@ -256,10 +256,10 @@ def _row_gradients(made: list[Any], g: CudaArray, x: CudaArray, n: int, groups: 
             if d is not None:
                 d.fill(0)
         return tuple(made)
-    g, x, inverse = plain(g), plain(x), plain(inverse)
-    mean = None if mean is None else plain(mean)
+    g, x, inverse = contiguous(g), contiguous(x), contiguous(inverse)
+    mean = None if mean is None else contiguous(mean)
     if dx is not None:
-        weight = None if weight is None else plain(weight)
+        weight = None if weight is None else contiguous(weight)
         flags = _flags(CENTRED=mean is not None, WEIGHT=weight is not None, BIAS=0, PER=1 if per == 1 else 0)
         plan(_ROWS, "norm_rows_grad", _row_types(x, g.dtype, dx.dtype, inverse.dtype, weight), flags, x.size // n, n, 1,
              _run(x.dtype, g.dtype, dx.dtype), "pppppp", struct.pack("d3q", 0, groups, n // per, per), device_index(x)).run(

@@ -157,7 +157,7 @@ _RULES = {
 
 # ------------------------------------------------------------------------------------------------------------- tables
 @functools.lru_cache(64)
-def _pieces(sizes: bytes) -> np.ndarray:
+def _piece_numbers(sizes: bytes) -> np.ndarray:
     """The pieces of tensors of these sizes: the number of the tensor, and below it that of the piece."""
     counts = -(-np.frombuffer(sizes, np.int64) // _PIECE)
     return np.concatenate([(i << 32) + np.arange(n, dtype=np.int64) for i, n in enumerate(counts)])
@@ -170,7 +170,7 @@ def _table(rows: np.ndarray) -> tuple[CudaArray, int]:
     key = None if capture is None else rows.tobytes()
     if capture is not None and key in capture.known:
         return capture.known[key]
-    pieces = _pieces(rows[::_COLUMNS].tobytes())
+    pieces = _piece_numbers(rows[::_COLUMNS].tobytes())
     made = upload(pinned.copied(np.concatenate([rows, pieces])), wait=False), len(pieces)
     if capture is not None:
         capture.known[key] = made

@@ -40,7 +40,7 @@ _NAME = __package__.rpartition(".")[0] + ".cpu_over_cupy"  # as deep as the real
 
 
 # ----------------------------------------------------------------------------------------------------------- modules
-def _whole(count: int, work: Any) -> None:
+def _unsplit(count: int, work: Any) -> None:
     work(0, count)
 
 
@@ -76,7 +76,7 @@ def _substitutes() -> dict[str, Any]:
         "memory": Like("memory", _memory, empty=_empty, like=lambda x, dtype=None: cupy().empty_like(x, dtype),
                         window=lambda x, shape, strides: cupy().ndarray(shape, x.dtype, x.data, strides),
                         is_writable=lambda x: True),
-        "parallel": Like("parallel", _parallel, large=_run, split=_whole, native=same, native_from_two=same, copy_into=_into,
+        "parallel": Like("parallel", _parallel, large=_run, split=_unsplit, native=same, native_from_two=same, copy_into=_into,
                           LARGE=1 << 62, SPLIT=1 << 62, copied=lambda x: x.copy(), get_num_threads=lambda: 1),
         "arrays": Like("arrays", _arrays, asarray=cupy().asarray, restride=_restride, cast_into=_into,
                         settled=lambda x: x, is_contiguous=lambda x: x.flags.c_contiguous)}

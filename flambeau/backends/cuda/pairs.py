@@ -17,9 +17,9 @@ from . import faults
 from .arrays import CudaArray, device_index, windows
 from .backend import copied
 from .driver import machine
-from .launch import Plan, kernel
+from .launch import Plan, plan_of
 from .pointwise import COMPUTED, STORED
-from .rows import into, is_real, settled, wide
+from .rows import WIDE, into, is_real, settled, wide
 from .rules import blank
 from .table import kernel as enter
 
@@ -83,7 +83,6 @@ extern "C" __global__ void last(const Pairs f, A *o, const W *parts) {{
     *o = to<A>(total * (W)f.share);
 }}
 """
-_W = {"float": np.dtype(np.float32), "double": np.dtype(np.float64)}
 _OUTSIDE = "all elements of input should be between 0 and 1"
 
 
@@ -96,10 +95,9 @@ def _text(name: str, dtype: np.dtype, slope: bool, weight: bool, positive: bool,
                         value=loops.to_c(c, "f64" if dtype.char == "d" else "f32", {}))
 
 
-@functools.lru_cache(2048)
 def _plan(source: str, name: str, kinds: str, blocks: int, threads: int, count: int, chunks: int, c: float, share: float,
           device: int) -> Plan:
-    return Plan(kernel(source, name, device), device, blocks, threads, kinds, struct.pack("2q2d", count, chunks, c, share))
+    return plan_of(source, name, device, blocks, threads, kinds, struct.pack("2q2d", count, chunks, c, share))
 
 
 def _spread(a: CudaArray | None, shape: Any, dtype: np.dtype) -> CudaArray | None:
@@ -129,7 +127,7 @@ def _loss(name: str, rule: tuple[Any, ...], x: CudaArray, y: CudaArray, weight: 
         if x.size:
             _plan(source, "each", "pppppll", blocks, 256, x.size, 1, c, 1.0, device).run(made, *given, *reports)
         return settled(made, out)
-    parts = windows.empty((blocks,), _W[wide(x.dtype)])
+    parts = windows.empty((blocks,), WIDE[wide(x.dtype)])
     share = 1.0 if reduction == 2 else 1 / x.size if x.size else float("nan")
     _plan(source, "summed", "pppppll", blocks, 256, x.size, blocks, c, share, device).run(parts, *given, *reports)
     _plan(source, "last", "pp", 1, 1, x.size, blocks, c, share, device).run(out, parts)

@@ -16,11 +16,9 @@ import numpy as np
 
 from . import faults
 from .arrays import CudaArray, device_index, windows
-from .backend import _parts, call, copied, fill, host_array
-from .driver import machine
-from .launch import Plan, kernel
+from .backend import _parts, call, contiguous, copied, fill, host_array
+from .launch import Plan, launch
 from .pointwise import COMPUTED, STORED
-from .rows import plain
 from .sorts import sorted_rows
 from .table import kernel as enter
 
@@ -136,12 +134,6 @@ def positions(at: CudaArray) -> CudaArray:
     return copied(at, windows.empty(at.shape, INT64))
 
 
-@functools.lru_cache(4096)
-def launch(source: str, name: str, kinds: str, count: int, fixed: bytes, device: int, otherwise: Plan | None = None) -> Plan:
-    most = 32 * machine().attribute("multiprocessors", device)
-    return Plan(kernel(source, name, device), device, min(-(-count // 256), most), 256, kinds, fixed, otherwise=otherwise)
-
-
 @functools.lru_cache(64)
 def filled_in(template: str, unit: int, one: bool) -> str:
     return template.format(unit=UNITS[unit], one=int(one))
@@ -179,7 +171,7 @@ def move(name: str, one_of: CudaArray, other: CudaArray, at: CudaArray, sizes: t
 
 def taken(x: CudaArray, dim: int, at: CudaArray, wrap: bool, site: int) -> CudaArray:
     """x[:, ..., at] at one dimension."""
-    x, at = plain(x), positions(at)
+    x, at = contiguous(x), positions(at)
     out = windows.empty((*x.shape[:dim], *at.shape, *x.shape[dim + 1:]), x.dtype)
     sizes = math.prod(x.shape[:dim]), x.shape[dim], at.size, math.prod(x.shape[dim + 1:])
     move("taken", out, x, at, sizes, wrap, site)

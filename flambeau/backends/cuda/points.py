@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from .arrays import CudaArray, windows
+from .backend import contiguous
 from .pointwise import COMPUTED, STORED
-from .sliding import dense, index_type, run
+from .sliding import index_type, run
 from .table import kernel
 
 _TEXT = """#include "elements.cuh"
@@ -105,5 +106,5 @@ def grid_sampler(x: CudaArray, grid: CudaArray, mode: int, padding: int, align: 
     index = index_type(x.size, out.size, grid.size)
     numbers = out.size, x.shape[1], points, *x.shape[2:], *(1,) * (3 - dims), align
     fixed = struct.pack(f"7{'i' if index == 'int' else 'q'}", *numbers)
-    run(_text(x.dtype, index, dims, mode, padding), "sample", out.size, fixed, out, dense(x), dense(grid))
+    run(_text(x.dtype, index, dims, mode, padding), "sample", out.size, fixed, out, contiguous(x), contiguous(grid))
     return out

@@ -54,8 +54,9 @@ extern "C" __global__ void flat(const long count, R *o{pointers}{numbers}) {{
     }}
 }}
 """
-_WALK = """
-extern "C" __global__ void walk(const Walk<{arrays}> w, R *o{pointers}{numbers}) {{
+# Where the elements are that belong to a place of the result.
+_WHERE = """
+extern "C" __global__ void NAME(const Walk<{arrays}> w, R *o{pointers}{numbers}) {{
     {constants}
     for (long at = (long)blockIdx.x * blockDim.x + threadIdx.x; at < w.count; at += (long)gridDim.x * blockDim.x) {{
         long rest = at, {offsets};
@@ -67,24 +68,14 @@ extern "C" __global__ void walk(const Walk<{arrays}> w, R *o{pointers}{numbers})
             {steps}
             rest = next;
         }}
+"""
+_WALK = _WHERE.replace("NAME", "walk") + """\
         {walked}
         o[at0] = to<R>({value});
     }}
 }}
 """
-_LINES = """
-extern "C" __global__ void lines(const Walk<{arrays}> w, R *o{pointers}{numbers}) {{
-    {constants}
-    for (long at = (long)blockIdx.x * blockDim.x + threadIdx.x; at < w.count; at += (long)gridDim.x * blockDim.x) {{
-        long rest = at, {offsets};
-        #pragma unroll
-        for (int d = 0; d < DIMS; d++) {{
-            if (d == w.dims) break;
-            const long next = w.count <= 0x7fffffff ? (long)((unsigned)rest / (unsigned)w.size[d]) : rest / w.size[d];
-            const long place = rest - next * w.size[d];
-            {steps}
-            rest = next;
-        }}
+_LINES = _WHERE.replace("NAME", "lines") + """\
         {line_runs}
         Run<R, {run}> made;
         #pragma unroll
@@ -151,7 +142,7 @@ _plans: dict[Any, Any] = {}
 def run(name: str, args: tuple[Any, ...], out: CudaArray | None = None) -> CudaArray | None:
     """What a pointwise kernel makes of arrays and numbers; None where it has no expression for these.
 
-    The long way: native code repeats what has been done here (quick.py).
+    The long way: native code repeats what has been done here (repeated.py).
     """
     key: list[Any] = [name]
     for a in args if out is None else (*args, out):

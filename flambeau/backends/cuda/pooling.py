@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from .arrays import CudaArray, windows
-from .backend import call, fill
+from .backend import call, contiguous, fill
 from .pointwise import COMPUTED, STORED
-from .sliding import PRELUDE, Sliding, dense, index_type, run
+from .sliding import PRELUDE, Sliding, index_type, run
 from .table import kernel
 
 Ints = "tuple[int, ...]"
@@ -205,15 +205,22 @@ def _last(x: CudaArray, dims: int) -> Ints:
     return x.shape[x.ndim - dims:]
 
 
+def _pooled(form: str, name: str, s: Sliding, out: CudaArray, *given: CudaArray, numbers: Ints = (), small: str = "",
+            dtype: np.dtype | None = None) -> CudaArray:
+    """`out`, filled by a kernel with a thread for each of its elements."""
+    index = index_type(out.size, math.prod(s.size), *[a.size for a in given])
+    run(_text(form, dtype or out.dtype, index, small), name, out.size, s.packed(index, out.size, *numbers), out,
+        *map(contiguous, given))
+    return out
+
+
 # ---------------------------------------------------------------------------------------------------------- maximum
 def _max_pool(x: CudaArray, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, out_size: Ints, noted: bool) -> Any:
     dims, (small, word) = len(kernel), _small(kernel)
     out = windows.empty((*_lead(x, dims), *out_size), x.dtype)
     which = windows.empty(out.shape, small) if noted else out
     s = Sliding(_last(x, dims), kernel, stride, padding, dilation, tuple(out_size))
-    index = index_type(x.size, out.size)
-    run(_text(_MAXIMUM, x.dtype, index, word), "max_pool", out.size, s.packed(index, out.size, noted), out, which, dense(x))
-    return out, which
+    return _pooled(_MAXIMUM, "max_pool", s, out, which, x, numbers=(noted,), small=word), which
 
 
 @kernel("max_pool", repeatable=True)
@@ -231,10 +238,7 @@ def max_pool_values(x: CudaArray, *numbers: Ints) -> CudaArray:
 def max_pool_indices(which: CudaArray, size: Ints, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints) -> CudaArray:
     made = windows.empty(which.shape, np.dtype(np.int64))
     s = Sliding(tuple(size), kernel, stride, padding, dilation, _last(which, len(kernel)))
-    index = index_type(which.size, math.prod(size))
-    text = _text(_MAXIMUM, np.dtype(np.float32), index, _small(kernel)[1])
-    run(text, "max_pool_indices", made.size, s.packed(index, made.size), made, dense(which))
-    return made
+    return _pooled(_MAXIMUM, "max_pool_indices", s, made, which, small=_small(kernel)[1], dtype=np.dtype(np.float32))
 
 
 @kernel("max_pool_scatter", repeatable=True)
@@ -242,45 +246,36 @@ def max_pool_scatter(g: CudaArray, which: CudaArray, size: Ints, kernel: Ints, s
                      dilation: Ints) -> CudaArray:
     dx = windows.empty((*_lead(g, len(kernel)), *size), g.dtype)
     s = Sliding(tuple(size), kernel, stride, padding, dilation, _last(which, len(kernel)))
-    index = index_type(g.size, dx.size)
-    text = _text(_MAXIMUM, g.dtype, index, _small(kernel)[1])
-    run(text, "max_pool_scatter", dx.size, s.packed(index, dx.size), dx, dense(g), dense(which))
-    return dx
+    return _pooled(_MAXIMUM, "max_pool_scatter", s, dx, g, which, small=_small(kernel)[1])
 
 
 @kernel("max_pool_gather", repeatable=True)
 def max_pool_gather(x: CudaArray, which: CudaArray, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints) -> CudaArray:
-    made = windows.empty(which.shape, x.dtype)
     s = Sliding(_last(x, len(kernel)), kernel, stride, padding, dilation, _last(which, len(kernel)))
-    index = index_type(x.size, made.size)
-    text = _text(_MAXIMUM, x.dtype, index, _small(kernel)[1])
-    run(text, "max_pool_gather", made.size, s.packed(index, made.size), made, dense(x), dense(which))
-    return made
+    return _pooled(_MAXIMUM, "max_pool_gather", s, windows.empty(which.shape, x.dtype), x, which, small=_small(kernel)[1])
 
 
 # ---------------------------------------------------------------------------------------------------------- average
+def _divisors(include_pad: bool, override: int | None) -> Ints:
+    return include_pad, override is not None, override or 0
+
+
 @kernel("avg_pool", repeatable=True)
 def avg_pool(x: CudaArray, kernel: Ints, stride: Ints, padding: Ints, out_size: Ints, include_pad: bool,
              override: int | None) -> CudaArray:
     dims = len(kernel)
-    out = windows.empty((*_lead(x, dims), *out_size), x.dtype)
     s = Sliding(_last(x, dims), kernel, stride, padding, (1,) * dims, tuple(out_size))
-    index = index_type(x.size, out.size)
-    fixed = s.packed(index, out.size, include_pad, override is not None, override or 0)
-    run(_text(_AVERAGE, x.dtype, index), "avg_pool", out.size, fixed, out, dense(x))
-    return out
+    out = windows.empty((*_lead(x, dims), *out_size), x.dtype)
+    return _pooled(_AVERAGE, "avg_pool", s, out, x, numbers=_divisors(include_pad, override))
 
 
 @kernel("avg_pool_grad", repeatable=True)
 def avg_pool_grad(g: CudaArray, size: Ints, kernel: Ints, stride: Ints, padding: Ints, include_pad: bool,
                   override: int | None) -> CudaArray:
     dims = len(kernel)
-    dx = windows.empty((*_lead(g, dims), *size), g.dtype)
     s = Sliding(tuple(size), kernel, stride, padding, (1,) * dims, _last(g, dims))
-    index = index_type(g.size, dx.size)
-    fixed = s.packed(index, dx.size, include_pad, override is not None, override or 0)
-    run(_text(_AVERAGE, g.dtype, index), "avg_pool_grad", dx.size, fixed, dx, dense(g))
-    return dx
+    dx = windows.empty((*_lead(g, dims), *size), g.dtype)
+    return _pooled(_AVERAGE, "avg_pool_grad", s, dx, g, numbers=_divisors(include_pad, override))
 
 
 # ------------------------------------------------------------------------------------- windows of varying size, places
@@ -292,8 +287,8 @@ def _varying(x: CudaArray, kernel: Ints, out_size: Ints, samples: CudaArray | No
     index = index_type(x.size, out.size)
     sample = "float" if samples is None else STORED[samples.dtype]
     fixed = s.packed(index, out.size, 0 if samples is None else dims)
-    run(_text(_VARYING, x.dtype, index, sample=sample), "varying_max", out.size, fixed, out, at, dense(x),
-        out if samples is None else dense(samples))
+    run(_text(_VARYING, x.dtype, index, sample=sample), "varying_max", out.size, fixed, out, at, contiguous(x),
+        out if samples is None else contiguous(samples))
     return out, at
 
 
@@ -321,6 +316,6 @@ def max_unpool(x: CudaArray, indices: CudaArray, size: Ints) -> CudaArray:
             raise RuntimeError(f"Found an invalid max index: {bad} (output volumes are of size {'x'.join(map(str, size))})")
     s = Sliding(tuple(size), ones, ones, (0,) * dims, ones, ones)
     index = index_type(x.size, out.size)
-    run(_text(_VARYING, x.dtype, index), "unpool", x.size, s.packed(index, x.size, math.prod(_last(x, dims))), out, dense(x),
-        dense(indices))
+    fixed = s.packed(index, x.size, math.prod(_last(x, dims)))
+    run(_text(_VARYING, x.dtype, index), "unpool", x.size, fixed, out, contiguous(x), contiguous(indices))
     return out

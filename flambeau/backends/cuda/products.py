@@ -19,10 +19,6 @@ from .table import kernel
 _TAKEN = {np.dtype(t) for t in (np.float32, np.float64, np.float16, np.complex64, np.complex128)} | {native("bfloat16")}
 
 
-def _dense(x: CudaArray) -> CudaArray:
-    return copied(x, windows.empty(x.shape, x.dtype))
-
-
 def _matrices(x: CudaArray) -> tuple[CudaArray, Matrices] | None:
     """An array of matrices as the library has them; None where neither rows nor columns lie densely."""
     *batch, rows, columns = x.shape
@@ -58,8 +54,8 @@ def multiply(a: CudaArray, b: CudaArray, out: CudaArray | None = None, alpha: An
         if out.size and bias is not None:
             out[...] = call("add", (out, bias))
         return out
-    first = _matrices(a) or _matrices(a := _dense(a))
-    second = _matrices(b) or _matrices(b := _dense(b))
+    first = _matrices(a) or _matrices(a := a.copy())
+    second = _matrices(b) or _matrices(b := b.copy())
     if a.ndim == 2 and not beta and dtype.itemsize == 2 and a.shape[0] * b.size >= _WORTH and _is_odd(first[1], second[1]):
         return _even(a, b, out, first[1].transposed, second[1].transposed, alpha, bias)
     _product(a, b, out, alpha, beta, bias)
@@ -115,8 +111,8 @@ def dot(a: CudaArray, b: CudaArray) -> CudaArray:
 
 @kernel("linear", repeatable=True)
 def linear(bias: CudaArray | None, x: CudaArray, weight: CudaArray) -> CudaArray:
-    flat = x.reshape((-1, x.shape[-1])) if x.flags.c_contiguous else _dense(x).reshape((-1, x.shape[-1]))
-    made = multiply(flat, weight.T, bias=bias if bias is None or bias.flags.c_contiguous else _dense(bias))
+    flat = x.reshape((-1, x.shape[-1])) if x.flags.c_contiguous else x.copy().reshape((-1, x.shape[-1]))
+    made = multiply(flat, weight.T, bias=bias if bias is None or bias.flags.c_contiguous else bias.copy())
     return made.reshape((*x.shape[:-1], weight.shape[0]))
 
 
@@ -142,5 +138,5 @@ def addmv(this: CudaArray, a: CudaArray, v: CudaArray, beta: Any, alpha: Any) ->
 @kernel("addbmm", repeatable=True)
 def addbmm(this: CudaArray, a: CudaArray, b: CudaArray, beta: Any, alpha: Any) -> CudaArray:
     count, rows, depth = a.shape
-    side = _dense(a.transpose(1, 0, 2)).reshape((rows, count * depth))
-    return addmm(this, side, (b if b.flags.c_contiguous else _dense(b)).reshape((count * depth, b.shape[-1])), beta, alpha)
+    side = a.transpose(1, 0, 2).copy().reshape((rows, count * depth))
+    return addmm(this, side, (b if b.flags.c_contiguous else b.copy()).reshape((count * depth, b.shape[-1])), beta, alpha)

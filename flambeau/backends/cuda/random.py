@@ -7,7 +7,6 @@ can run at once; each takes four words at a time, for elements that lie as far a
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -21,8 +20,7 @@ from ..dtypes import native
 from .arrays import CudaArray, device_index, windows
 from .backend import call, copied
 from .driver import machine
-from .launch import Plan
-from .launch import kernel as loaded
+from .launch import Plan, plan_of
 from .philox import advance
 from .pointwise import STORED
 from .table import kernel
@@ -86,11 +84,6 @@ def blocks_of(count: int, device: int) -> int:
     """As many as there is work for, and the device can run at once."""
     at_once = machine().attribute("threads_per_multiprocessor", device) // _THREADS
     return min(machine().attribute("multiprocessors", device) * at_once, -(-count // _THREADS))
-
-
-@functools.lru_cache(1 << 12)
-def plan_of(text: str, name: str, device: int, blocks: int, threads: int, kinds: str, fixed: bytes) -> Plan:
-    return Plan(loaded(text, name, device), device, blocks, threads, kinds, fixed)
 
 
 def used_words(count: int, blocks: int, at_a_time: int) -> int:

@@ -13,12 +13,11 @@ from numpy import ndarray
 from ..cpu.memory import dense_order
 from . import faults
 from .arrays import CudaArray, device_index, windows
-from .backend import call, copied
+from .backend import call, contiguous, copied
+from .launch import launch, plan_of
 from .philox import advance
-from .places import launch
 from .pointwise import STORED
-from .random import plan_of
-from .rows import is_real, plain
+from .rows import is_real
 from .table import kernel
 
 _TEXT = """
@@ -66,7 +65,7 @@ def _dense(x: CudaArray, name: str) -> CudaArray:
     """x lying densely: elements are drawn in the order of its memory."""
     if not is_real(x):
         raise NotImplementedError(f"{name} of {x.dtype} on a CUDA device")
-    return x if x.flags.c_contiguous or dense_order(x) is not None else plain(x)
+    return x if x.flags.c_contiguous or dense_order(x) is not None else contiguous(x)
 
 
 def _least(dtype: np.dtype) -> float:
@@ -98,7 +97,7 @@ def draw_gamma(words: ndarray, alpha: CudaArray) -> CudaArray:
 @kernel("draw_dirichlet")
 def draw_dirichlet(words: ndarray, alpha: CudaArray) -> CudaArray:
     """Gamma numbers over their sums, inside of (0, 1)."""
-    made = draw_gamma(words, plain(alpha))
+    made = draw_gamma(words, contiguous(alpha))
     if not made.size:
         return made
     made = call("div", (made, call("sum", (made, (made.ndim - 1,), True, None))))

@@ -15,9 +15,9 @@ from numpy import ndarray
 from ..cpu.layers import pooling as _pooling
 from ..cpu.layers import resample as _weights
 from .arrays import CudaArray, device_index, upload, windows
-from .backend import _parts, _raw, call, copied
+from .backend import _parts, _raw, call, contiguous, copied
 from .pointwise import COMPUTED, STORED
-from .sliding import dense, index_type, run
+from .sliding import index_type, run
 from .table import kernel
 
 Ints = "tuple[int, ...]"
@@ -120,7 +120,7 @@ def _apply(x: CudaArray, axis: int, keys: list[Any], transposed: bool = False, p
     fill = [("same", 1, 1)] * (3 - len(keys))
     sizes = [(key[2], key[1]) if transposed else (key[1], key[2]) for key in (*fill, *keys)]
     shape = (*x.shape[:axis], *[to for _, to in sizes[len(fill):]], *x.shape[axis + len(keys):])
-    out, x = windows.empty(shape, x.dtype), dense(x)
+    out, x = windows.empty(shape, x.dtype), contiguous(x)
     source, target = (_raw(x), _raw(out)) if pick else (x, out)
     inner = math.prod(source.shape[axis + len(keys):])
     if not pick and x.dtype not in COMPUTED:
@@ -203,7 +203,7 @@ def pad_edges(x: CudaArray, pads: Any, mode: str) -> CudaArray:
 def pad_edges_backward(grad: CudaArray, pads: Any, mode: str) -> CudaArray:
     if grad.dtype.kind != "c":
         return _edges(grad, pads, mode, True)
-    grad = dense(grad)
+    grad = contiguous(grad)
     made = _edges(_parts(grad), (*pads, (0, 0)), mode, True)
     return ndarray.view(made, grad.dtype)[..., 0]
 
@@ -211,7 +211,7 @@ def pad_edges_backward(grad: CudaArray, pads: Any, mode: str) -> CudaArray:
 # -------------------------------------------------------------------------------------------------------- rearranging
 def _moved(x: CudaArray, shape: Ints, order: Ints, made: Ints) -> CudaArray:
     """x in another shape, its dimensions in another order, and that in a third shape."""
-    seen = dense(x).reshape(shape).transpose(order)
+    seen = contiguous(x).reshape(shape).transpose(order)
     return copied(seen, windows.empty(seen.shape, x.dtype)).reshape(made)
 
 

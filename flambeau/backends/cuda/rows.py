@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .arrays import CudaArray, device_index, windows
-from .backend import copied, host_array
+from .backend import contiguous, copied
 from .driver import machine
 from .launch import Plan, kernel
 from .pointwise import COMPUTED, STORED
@@ -100,6 +100,9 @@ def wide(*dtypes: np.dtype) -> str:
     return "double" if any([d.char in "dlLqQiI" for d in dtypes]) else "float"
 
 
+WIDE = {"float": np.dtype(np.float32), "double": np.dtype(np.float64)}
+
+
 @functools.lru_cache(1024)
 def text(body: str, share: Sharing, types: tuple[tuple[str, str], ...], flags: tuple[tuple[str, int], ...]) -> str:
     constants = ", ".join([f"{n} = {int(v)}" for n, v in (("MODE", share.mode), ("ITEMS", share.items), ("RUN", share.run),
@@ -129,13 +132,6 @@ def along(x: CudaArray, axis: int) -> tuple[int, int, int]:
     return x.size // max(n, 1), n, inner
 
 
-def plain(x: CudaArray) -> CudaArray:
-    """x without holes, row by row."""
-    if type(x) is not CudaArray:  # a kernel would read the host's memory
-        raise host_array()
-    return x if x.flags.c_contiguous else copied(x, windows.empty(x.shape, x.dtype))
-
-
 def typed(**dtypes: np.dtype) -> tuple[tuple[str, str], ...]:
     return tuple([(letter, STORED[d]) for letter, d in dtypes.items()])
 
@@ -162,7 +158,7 @@ def _softmax(x: CudaArray, axis: int, dtype: np.dtype | None, log: bool, safe: b
     out = blank("log_softmax" if log else "softmax", x, axis, dtype)
     if not out.size:
         return out
-    x, made = plain(x), into(out)
+    x, made = contiguous(x), into(out)
     rows, n, inner = along(x, axis) if x.ndim else (1, 1, 1)
     types = (*typed(A=x.dtype, R=dtype, B=dtype), ("W", wide(dtype)))
     run = 16 // max(x.itemsize, dtype.itemsize)
@@ -194,7 +190,7 @@ def _backward(name: str, grad: CudaArray, result: CudaArray, axis: int) -> Any:
         return out
     if grad.shape != result.shape:
         grad = copied(grad, windows.empty(result.shape, grad.dtype))
-    grad, result, made = plain(grad), plain(result), into(out)
+    grad, result, made = contiguous(grad), contiguous(result), into(out)
     rows, n, inner = along(result, axis) if result.ndim else (1, 1, 1)
     types = (*typed(A=grad.dtype, R=out.dtype, B=result.dtype), ("W", wide(grad.dtype, result.dtype)))
     run = 16 // max(grad.itemsize, result.itemsize, out.itemsize)
@@ -218,10 +214,10 @@ def gathered(x: CudaArray, axes: Any) -> tuple[CudaArray, int, int, int]:
     axes = tuple(range(x.ndim)) if axes is None or not x.ndim else tuple(sorted([a % x.ndim for a in axes]))
     if not axes or axes[-1] - axes[0] + 1 != len(axes):
         kept = [d for d in range(x.ndim) if d not in axes]
-        x = plain(x.transpose([*kept, *axes]))
+        x = contiguous(x.transpose([*kept, *axes]))
         n = math.prod(x.shape[len(kept):])
         return x, x.size // max(n, 1), n, 1
-    x = plain(x)
+    x = contiguous(x)
     n, inner = math.prod(x.shape[axes[0]:axes[-1] + 1]), math.prod(x.shape[axes[-1] + 1:])
     return x, x.size // max(n, 1), n, inner
 

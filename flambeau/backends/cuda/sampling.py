@@ -14,9 +14,10 @@ from ..cpu.memory import dense_order
 from . import pointwise
 from .arrays import CudaArray, device_index, download, windows
 from .backend import call, copied
+from .launch import plan_of
 from .philox import advance
 from .pointwise import COMPUTED, STORED
-from .random import blocks_of, draw_into, plan_of, used_words
+from .random import blocks_of, draw_into, used_words
 from .table import kernel
 
 _THREADS = 256

@@ -10,8 +10,9 @@ import numpy as np
 from ..cpu.memory import dense_order
 from .arrays import CudaArray, device_index, windows
 from .backend import copied
+from .launch import plan_of
 from .pointwise import STORED
-from .random import blocks_of, plan_of
+from .random import blocks_of
 from .table import kernel
 
 _UNSCALED = """// gradients divided by a scale

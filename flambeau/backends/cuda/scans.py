@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from .arrays import CudaArray, device_index, windows
+from .backend import contiguous
 from .driver import machine
 from .launch import Plan, kernel
 from .pointwise import COMPUTED, STORED
-from .rows import along, is_real, plain
+from .rows import along, is_real
 from .rules import blank
 from .table import kernel as enter
 
@@ -132,7 +133,7 @@ def _run(name: str, join: str, x: CudaArray, axis: int, *args: Any, reversed_: b
         return made
     if args and args[0] is not None and x.dtype != out.dtype:  # it is cast first
         x = x.astype(out.dtype)
-    x = plain(x)
+    x = contiguous(x)
     first, last, chunks = _plans(join, x.dtype, out.dtype, *(along(x, axis % x.ndim) if x.ndim else (1, 1, 1)), reversed_,
                                  device_index(x))
     if first is None:

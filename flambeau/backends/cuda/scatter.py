@@ -8,7 +8,8 @@ from typing import Any
 from . import faults
 from .arrays import CudaArray, device_index, windows
 from .backend import _raw, copied
-from .places import INT64, add, apart, can_add, changing, filled_in, launch, out_of_bounds, positions, single, steps_of, zeros
+from .launch import launch
+from .places import INT64, add, apart, can_add, changing, filled_in, out_of_bounds, positions, single, steps_of, zeros
 from .rules import blank
 from .table import kernel as enter
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import struct
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .arrays import CudaArray, device_index, windows
-from .backend import copied
-from .driver import machine
-from .launch import Plan, kernel
+from .arrays import device_index
+from .launch import launch
 
 Ints = "tuple[int, ...]"
-_THREADS = 256
 _INT = 1 << 30   # elements up to which kernels count in int
 _MORE = 4        # numbers of a kernel's own behind the windows
 PRELUDE = """#include "elements.cuh"
@@ -62,19 +58,8 @@ def index_type(*counts: int) -> str:
     return "int" if max(counts) < _INT else "long"
 
 
-@functools.lru_cache(8192)
-def _plan(text: str, name: str, device: int, count: int, kinds: str, fixed: bytes) -> Plan:
-    most = 64 * machine().attribute("multiprocessors", device)
-    return Plan(kernel(text, name, device), device, min(-(-count // _THREADS), most), _THREADS, kinds, fixed)
-
-
 def run(text: str, name: str, count: int, fixed: bytes, *arguments: Any) -> None:
     """A kernel of one thread per element; numbers among the arguments are floats or ints."""
     if count:
         kinds = "".join(["p" if isinstance(a, np.ndarray) else "d" if a.__class__ is float else "l" for a in arguments])
-        _plan(text, name, device_index(arguments[0]), count, kinds, fixed).run(*arguments)
-
-
-def dense(x: CudaArray) -> CudaArray:
-    """x, or a contiguous copy."""
-    return x if x.flags.c_contiguous else copied(x, windows.empty(x.shape, x.dtype))
+        launch(text, name, kinds, count, fixed, device_index(arguments[0]), each=64).run(*arguments)

@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 
 from .arrays import CudaArray, device_index, windows
-from .backend import call, copied
+from .backend import call, contiguous, copied
 from .driver import machine
 from .launch import Plan, kernel
 from .pointwise import COMPUTED, STORED
-from .rows import plain
 from .rules import blank
 from .table import kernel as enter
 
@@ -175,7 +174,7 @@ def _sortable(x: CudaArray) -> bool:
 def _last(x: CudaArray, dim: int) -> CudaArray:
     """Dense, with a dimension moved to the end."""
     dim %= x.ndim
-    return plain(x.transpose([*[d for d in range(x.ndim) if d != dim], dim]))
+    return contiguous(x.transpose([*[d for d in range(x.ndim) if d != dim], dim]))
 
 
 def _back(rows: CudaArray, dim: int) -> CudaArray:
@@ -183,7 +182,7 @@ def _back(rows: CudaArray, dim: int) -> CudaArray:
     dim %= rows.ndim
     order = list(range(rows.ndim - 1))
     order.insert(dim, rows.ndim - 1)
-    return plain(rows.transpose(order))
+    return contiguous(rows.transpose(order))
 
 
 def _single(x: CudaArray) -> tuple[CudaArray, CudaArray]:
@@ -253,7 +252,7 @@ def median_dim(x: CudaArray, axis: int, keepdim: bool = False, ignore_nan: bool 
 def median(x: CudaArray, ignore_nan: bool = False) -> Any:
     if not _sortable(x) or not x.size:
         return NotImplemented
-    return median_dim(plain(x).reshape((x.size,)), 0, False, ignore_nan)[0]
+    return median_dim(contiguous(x).reshape((x.size,)), 0, False, ignore_nan)[0]
 
 
 @enter("mode")

@@ -13,8 +13,8 @@ def kernel(*names: str, repeatable: bool = False) -> Callable[[Callable[..., Any
     """Enters a function under these names. It may return NotImplemented for arguments that are left to others.
 
     repeatable: what it does follows from the geometry of its arrays and from its other arguments, and it is nothing but
-    launches of plans and products on those arrays and on new ones, so that native code may repeat it (quick.py). What it does
-    otherwise (copies between memories, draws) says so itself (launch.unrepeatable).
+    launches of plans and products on those arrays and on new ones, so that native code may repeat it (repeated.py). What it
+    does otherwise (copies between memories, draws) says so itself (launch.unrepeatable).
     """
     def enter(function: Callable[..., Any]) -> Callable[..., Any]:
         for name in names:
@@ -29,7 +29,7 @@ WRITERS: dict[str, Callable[..., bool]] = {}  # of (target, arguments...): write
 
 
 def writer(name: str) -> Callable[[Callable[..., bool]], Callable[..., bool]]:
-    """Enters a repeatable function that writes to its first argument, for quick.INTO."""
+    """Enters a repeatable function that writes to its first argument, for repeated.INTO."""
     def enter(function: Callable[..., bool]) -> Callable[..., bool]:
         WRITERS[name] = function
         return function

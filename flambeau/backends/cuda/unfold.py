@@ -9,9 +9,9 @@ import numpy as np
 
 from ..geometry import out_size
 from .arrays import CudaArray, windows
-from .backend import _parts, fill
+from .backend import _parts, contiguous, fill
 from .pointwise import COMPUTED, STORED
-from .sliding import PRELUDE, Sliding, dense, index_type, run
+from .sliding import PRELUDE, Sliding, index_type, run
 from .table import kernel
 
 Ints = "tuple[int, ...]"
@@ -112,7 +112,7 @@ def im2col(x: CudaArray, kernel: Ints, dilation: Ints, padding: Ints, stride: In
     s = Sliding(x.shape[2:], kernel, stride, padding, dilation, out_size(x.shape[2:], kernel, stride, padding, dilation))
     rows, spots = x.shape[1] * math.prod(kernel), math.prod(s.out)
     made = windows.empty((len(x), rows, spots), x.dtype)
-    columns_of(dense(x), s, made, spots, rows * spots)
+    columns_of(contiguous(x), s, made, spots, rows * spots)
     return made
 
 
@@ -126,7 +126,7 @@ def col2im(columns: CudaArray, size: Ints, kernel: Ints, dilation: Ints, padding
     samples, rows, spots = columns.shape
     made = windows.empty((samples, rows // math.prod(kernel), *size), columns.dtype)
     if columns.size:
-        sum_of(dense(columns), s, made, spots, rows * spots)
+        sum_of(contiguous(columns), s, made, spots, rows * spots)
     else:
         fill(made, 0)
     return made

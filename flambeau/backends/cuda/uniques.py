@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 
 from .arrays import CudaArray, windows
-from .backend import call, copied, fill
+from .backend import call, contiguous, copied, fill
 from .masks import _found
 from .places import BOOL, INT64, REPORTED, move, taken
 from .pointwise import COMPUTED
-from .rows import plain
 from .sorts import sorted_rows
 from .table import kernel as enter
 
@@ -38,7 +37,7 @@ def _runs(flat: CudaArray) -> tuple[CudaArray, CudaArray, CudaArray]:
 def unique(x: CudaArray) -> Any:
     if x.dtype not in COMPUTED:
         return NotImplemented
-    ordered, order = sorted_rows(plain(x).reshape((x.size,)))
+    ordered, order = sorted_rows(contiguous(x).reshape((x.size,)))
     values, numbers, counts = _runs(ordered)
     inverse = windows.empty((x.size,), INT64)
     move("put", inverse, numbers, order, (1, x.size, x.size, 1), False, REPORTED)
@@ -49,5 +48,5 @@ def unique(x: CudaArray) -> Any:
 def unique_consecutive(x: CudaArray) -> Any:
     if x.dtype not in COMPUTED:
         return NotImplemented
-    values, numbers, counts = _runs(plain(x).reshape((x.size,)))
+    values, numbers, counts = _runs(contiguous(x).reshape((x.size,)))
     return values, numbers.reshape(x.shape), counts

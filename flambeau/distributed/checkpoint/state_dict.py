@@ -39,7 +39,7 @@ class StateDictOptions:
             raise NotImplementedError("StateDictOptions(keep_submodule_prefixes=False) is not implemented in flambeau")
 
 
-def _plain(model: Any) -> Any:
+def _unwrapped(model: Any) -> Any:
     """The model inside of DistributedDataParallel."""
     from ...nn.parallel.distributed import DistributedDataParallel
     return model.module if isinstance(model, DistributedDataParallel) else model
@@ -55,7 +55,7 @@ def get_model_state_dict(model: Any, *, submodules: Any = None, options: StateDi
     """The model's state, with the names of the model that was wrapped."""
     if submodules is not None:
         raise NotImplementedError("get_model_state_dict(submodules=...) is not implemented in flambeau")
-    options, inner = options or StateDictOptions(), _plain(model)
+    options, inner = options or StateDictOptions(), _unwrapped(model)
     frozen = {n for n, p in inner.named_parameters() if not p.requires_grad} if options.ignore_frozen_params else set()
     return {k: _given(v, options) for k, v in inner.state_dict().items() if k not in frozen}
 
@@ -76,7 +76,7 @@ def _fitting(value: Any, own: Any, options: StateDictOptions) -> Any:
 
 def set_model_state_dict(model: Any, model_state_dict: dict[str, Any], *, options: StateDictOptions | None = None) -> Any:
     """Gives a model its state: pieces, or (with full_state_dict) whole tensors."""
-    options, inner = options or StateDictOptions(), _plain(model)
+    options, inner = options or StateDictOptions(), _unwrapped(model)
     own = inner.state_dict()
     names = own if options.broadcast_from_rank0 else model_state_dict
     fitted = {k: _fitting(model_state_dict.get(k), own.get(k), options) for k in names}
@@ -85,7 +85,7 @@ def set_model_state_dict(model: Any, model_state_dict: dict[str, Any], *, option
 
 # ------------------------------------------------------------------------------------------------------------ optimizers
 def _names(model: Any) -> dict[int, str]:
-    return {id(p): n for n, p in _plain(model).named_parameters()}
+    return {id(p): n for n, p in _unwrapped(model).named_parameters()}
 
 
 def _start(optimizer: Any) -> None:

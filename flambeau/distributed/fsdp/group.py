@@ -159,11 +159,11 @@ class ParameterGroup:
             count = m.shape[0] if len(m.shape) else 1
             data = pieces[:count].reshape(m.shape).contiguous()
             if m.whole is None:
-                m.whole = self._whole(m, data)
+                m.whole = self._gathered_parameter(m, data)
             else:
                 m.whole.data = data if m.outer is None else as_dtensor(data, m.outer.mesh, m.outer.placements, m.outer.shape)
 
-    def _whole(self, m: Member, data: Tensor) -> Any:
+    def _gathered_parameter(self, m: Member, data: Tensor) -> Any:
         if m.outer is not None:
             data = as_dtensor(data, m.outer.mesh, m.outer.placements, m.outer.shape)
         made = Parameter(data, m.requires_grad)

@@ -114,7 +114,7 @@ class MpiEngine(Engine):
 
     def all_reduce(self, tensor: Tensor, op: Any) -> Work:
         values, combine = self._summands(tensor, op)
-        first, *rest = self._pieces(values)
+        first, *rest = self._memory_in_pieces(values)
         start = self.communicator.Iallreduce
         return self._work(
             "all_reduce", lambda: [start(self.MPI.IN_PLACE, first, combine)], lambda: self._combined(tensor, values, op),
@@ -124,7 +124,7 @@ class MpiEngine(Engine):
     def _piece(self, piece: list[Any], combine: Any, values: Tensor) -> Pending:
         return Pending([self.communicator.Iallreduce(self.MPI.IN_PLACE, piece, combine)], values)
 
-    def _pieces(self, tensor: Tensor) -> list[list[Any]]:
+    def _memory_in_pieces(self, tensor: Tensor) -> list[list[Any]]:
         """The tensor's memory, in pieces where it is large: for each operation MPI takes scratch memory of its size, and beyond
         32 MB the system hands out, and fills with zeros, fresh pages every time."""
         memory, count, kind = self._typed(tensor)

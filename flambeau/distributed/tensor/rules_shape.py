@@ -171,7 +171,7 @@ def unflatten(func: Any, args: Any, kwargs: Any) -> Any:
     return x.reshape((*x.shape[:dim], *sizes, *x.shape[dim + 1:]))
 
 
-def _pieces(func: Any, args: Any, kwargs: Any, names: tuple[str, ...], least: bool) -> Any:
+def _cut_along(func: Any, args: Any, kwargs: Any, names: tuple[str, ...], least: bool) -> Any:
     """split, chunk and unbind: along a dimension that is whole."""
     named = bound(func, args, kwargs, names)
     dim = named.get("dim", 0) % args[0].ndim
@@ -183,17 +183,17 @@ def _pieces(func: Any, args: Any, kwargs: Any, names: tuple[str, ...], least: bo
 
 @rule
 def split(func: Any, args: Any, kwargs: Any) -> Any:
-    return _pieces(func, args, kwargs, ("x", "split_size", "dim"), False)
+    return _cut_along(func, args, kwargs, ("x", "split_size", "dim"), False)
 
 
 @rule
 def chunk(func: Any, args: Any, kwargs: Any) -> Any:
-    return _pieces(func, args, kwargs, ("x", "chunks", "dim"), False)
+    return _cut_along(func, args, kwargs, ("x", "chunks", "dim"), False)
 
 
 @rule
 def unbind(func: Any, args: Any, kwargs: Any) -> Any:
-    return _pieces(func, args, kwargs, ("x", "dim"), True)
+    return _cut_along(func, args, kwargs, ("x", "dim"), True)
 
 
 @rule

@@ -64,6 +64,13 @@ def _check_shapes(query: Tensor, key: Tensor, value: Tensor, key_padding_mask: A
     return dims == 3
 
 
+def _as_batch(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """A batch of one; what was one tensor stays one."""
+    first = value.unsqueeze(1)
+    second = first if key is value else key.unsqueeze(1)
+    return second if query is key else query.unsqueeze(1), second, first
+
+
 def _project(query: Tensor, key: Tensor, value: Tensor, weights: Any, biases: Any) -> list[Tensor]:
     return [linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases)]
 
@@ -78,6 +85,13 @@ def _project_packed(query: Tensor, key: Tensor, value: Tensor, weight: Tensor, b
         b, rest_bias = (None, None) if bias is None else bias.split([size, 2 * size])
         return [linear(query, w, b), *linear(key, rest, rest_bias).split(size, -1)]
     return _project(query, key, value, weight.chunk(3), (None,) * 3 if bias is None else bias.chunk(3))
+
+
+def _project_apart(query: Tensor, key: Tensor, value: Tensor, weights: Any, bias: Tensor | None) -> list[Tensor]:
+    """The three projections from weights of their own."""
+    for name, weight in zip("qkv", weights):
+        _require(weight is not None, f"use_separate_proj_weight is True but {name}_proj_weight is None")
+    return _project(query, key, value, weights, (None,) * 3 if bias is None else bias.chunk(3))
 
 
 def _in_projection(q: Tensor, k: Tensor, v: Tensor, w_q: Tensor, w_k: Tensor, w_v: Tensor, b_q: Tensor | None = None,
@@ -101,6 +115,14 @@ def _check_mask(mask: Tensor | None, batch: int, heads: int, rows: int, columns:
     if tuple(mask.shape) != wanted:
         raise RuntimeError(f"The shape of the {mask.ndim}D attn_mask is {mask.shape}, but should be {wanted}.")
     return mask.view(1, 1, rows, columns) if mask.ndim == 2 else mask.reshape(batch, heads, rows, columns)
+
+
+def _check_padding(padding: Tensor, batch: int, columns: int) -> Tensor:
+    """The key padding mask as an attention mask: (batch, 1, 1, columns)."""
+    for dim, wanted in ((0, batch), (1, columns)):
+        _require(padding.shape[dim] == wanted,
+                 f"Expected key_padded_mask.shape[{dim}] to be {wanted}, but got {padding.shape[dim]}")
+    return padding.view(batch, 1, 1, columns)
 
 
 def _one_more(mask: Tensor | None) -> Tensor | None:
@@ -151,13 +173,9 @@ def multi_head_attention_forward(
     """
     batched = _check_shapes(query, key, value, key_padding_mask, attn_mask, num_heads)
     if not batched:
-        same, same_key = query is key, key is value
-        value = value.unsqueeze(1)
-        key = value if same_key else key.unsqueeze(1)
-        query = key if same else query.unsqueeze(1)
+        query, key, value = _as_batch(query, key, value)
         key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
     rows, batch, size = query.shape
-    columns = key.shape[0]
     key_padding_mask = _canonical_mask(key_padding_mask, "key_padding_mask", _none_or_dtype(attn_mask), "attn_mask",
                                        query.dtype)
     if is_causal and attn_mask is None:
@@ -169,12 +187,9 @@ def multi_head_attention_forward(
         attn_mask = _canonical_mask(attn_mask, "attn_mask", None, "", query.dtype, check_other=False)
         is_causal = is_causal and key_padding_mask is None and attn_mask is None
     _check_sizes(query, key, value, embed_dim_to_check, num_heads, use_separate_proj_weight)
-    width = size // num_heads
+    width, columns = size // num_heads, key.shape[0]
     if use_separate_proj_weight:
-        for name, weight in (("q", q_proj_weight), ("k", k_proj_weight), ("v", v_proj_weight)):
-            _require(weight is not None, f"use_separate_proj_weight is True but {name}_proj_weight is None")
-        biases = (None,) * 3 if in_proj_bias is None else in_proj_bias.chunk(3)
-        q, k, v = _project(query, key, value, (q_proj_weight, k_proj_weight, v_proj_weight), biases)
+        q, k, v = _project_apart(query, key, value, (q_proj_weight, k_proj_weight, v_proj_weight), in_proj_bias)
     else:
         _require(in_proj_weight is not None, "use_separate_proj_weight is False but in_proj_weight is None")
         q, k, v = _project_packed(query, key, value, in_proj_weight, in_proj_bias)
@@ -193,20 +208,11 @@ def multi_head_attention_forward(
     if add_zero_attn:
         k, v = [FUNCTIONS["cat"]([x, x.new_zeros((batch, num_heads, 1, width))], 2) for x in (k, v)]
         mask, key_padding_mask = _one_more(mask), _one_more(key_padding_mask)
-    columns = k.shape[2]
     if key_padding_mask is not None:
-        for dim, wanted in ((0, batch), (1, columns)):
-            _require(key_padding_mask.shape[dim] == wanted, f"Expected key_padded_mask.shape[{dim}] to be {wanted}, but "
-                     f"got {key_padding_mask.shape[dim]}")
-        padding = key_padding_mask.view(batch, 1, 1, columns)
+        padding = _check_padding(key_padding_mask, batch, k.shape[2])
         mask = padding if mask is None else mask + padding
-    dropout_p = dropout_p if training else 0.0
-    if need_weights:
-        attended, weights = _with_weights(q, k, v, mask, dropout_p)
-    else:
-        attended, weights = scaled_dot_product_attention(q, k, v, mask, dropout_p, is_causal), None
-    merged = attended.permute(2, 0, 1, 3).reshape(rows * batch, size)
-    output = linear(merged, out_proj_weight, out_proj_bias)
+    attended, weights = _attended(q, k, v, mask, dropout_p if training else 0.0, is_causal, need_weights)
+    output = linear(attended.permute(2, 0, 1, 3).reshape(rows * batch, size), out_proj_weight, out_proj_bias)
     output = output.view(rows, batch, output.shape[1])
     if weights is not None and average_attn_weights:
         weights = weights.mean(1)
@@ -215,8 +221,11 @@ def multi_head_attention_forward(
     return output, weights
 
 
-def _with_weights(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout_p: float) -> tuple[Tensor, Tensor]:
-    """Attention whose weights the caller wants to see; a row that sees nothing is nan, as in PyTorch."""
+def _attended(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout_p: float, is_causal: bool,
+              need_weights: bool) -> tuple[Tensor, Tensor | None]:
+    """The result, and the weights where they are wanted; a row of these that sees nothing is nan, as in PyTorch."""
+    if not need_weights:
+        return scaled_dot_product_attention(q, k, v, mask, dropout_p, is_causal), None
     scores = FUNCTIONS["matmul"](q * math.sqrt(1.0 / q.shape[-1]), k.transpose(-2, -1))
     weights = FUNCTIONS["softmax"](scores if mask is None else scores + mask, -1)
     if dropout_p > 0:

@@ -496,17 +496,17 @@ def triplet_margin_loss(anchor: Tensor, positive: Tensor, negative: Tensor, marg
                         reduce: bool | None = None, reduction: str = "mean") -> Tensor:
     """max(0, |a - p| - |a - n| + margin); swap: the nearer of a and p to n counts."""
     reduction = _chosen(reduction, size_average, reduce)
+    return _triplet(lambda a, b: pairwise_distance(a, b, p, eps), anchor, positive, negative, margin, swap, reduction)
+
+
+def _triplet(distance: Callable, anchor: Tensor, positive: Tensor, negative: Tensor, margin: float, swap: bool,
+             reduction: str) -> Tensor:
     if margin <= 0:
         raise ValueError(f"margin must be greater than 0, got {margin}")
     if not anchor.ndim == positive.ndim == negative.ndim:
         raise RuntimeError("The anchor, positive, and negative tensors are expected to have the same number of "
                            f"dimensions, but got: anchor {anchor.ndim}D, positive {positive.ndim}D, and negative "
                            f"{negative.ndim}D inputs")
-    return _triplet(lambda a, b: pairwise_distance(a, b, p, eps), anchor, positive, negative, margin, swap, reduction)
-
-
-def _triplet(distance: Callable, anchor: Tensor, positive: Tensor, negative: Tensor, margin: float, swap: bool,
-             reduction: str) -> Tensor:
     near, far = distance(anchor, positive), distance(anchor, negative)
     if swap:
         far = FUNCTIONS["minimum"](far, distance(positive, negative))
@@ -520,12 +520,6 @@ def triplet_margin_with_distance_loss(anchor: Tensor, positive: Tensor, negative
     """triplet_margin_loss with a distance of one's own."""
     if reduction not in _NUMBERS:
         raise ValueError(f"{reduction} is not a valid value for reduction")
-    if margin <= 0:
-        raise ValueError(f"margin must be greater than 0, got {margin}")
-    if not anchor.ndim == positive.ndim == negative.ndim:
-        raise RuntimeError("The anchor, positive, and negative tensors are expected to have the same number of "
-                           f"dimensions, but got: anchor {anchor.ndim}D, positive {positive.ndim}D, and negative "
-                           f"{negative.ndim}D inputs")
     return _triplet(distance_function or pairwise_distance, anchor, positive, negative, margin, swap, reduction)
 
 

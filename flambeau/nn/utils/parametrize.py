@@ -233,11 +233,8 @@ def _check_consistent(before: Tensor, parametrization: Module, name: str) -> Non
     after = parametrization(before)
     if not isinstance(after, Tensor):
         raise ValueError(f"A parametrization must return a tensor. Got {type(after).__name__}.")
-    for what in ("dtype", "shape"):
-        if getattr(after, what) != getattr(before, what):
-            raise ValueError(f"Registering a parametrization may not change the {what} of the tensor, unless the "
-                             f"`unsafe` flag is enabled.\nmodule.{name}.{what}: "
-                             f"{getattr(before, what)}\nparametrization(module.{name}).{what}: {getattr(after, what)}")
+    _check_alike(before, after, name, "Registering a parametrization may not change the {what} of the tensor",
+                 f"parametrization(module.{name}).{{what}}")
     if hasattr(parametrization, "right_inverse"):
         try:
             back = parametrization.right_inverse(after)
@@ -245,11 +242,15 @@ def _check_consistent(before: Tensor, parametrization: Module, name: str) -> Non
             return
         if not isinstance(back, Tensor):
             raise ValueError(f"parametrization.right_inverse must return a tensor. Got: {type(back).__name__}")
-        for what in ("dtype", "shape"):
-            if getattr(back, what) != getattr(before, what):
-                raise ValueError(f"The tensor returned by parametrization.right_inverse must have the same {what} as "
-                                 f"module.{name}, unless the `unsafe` flag is enabled.\nmodule.{name}.{what}: "
-                                 f"{getattr(before, what)}\nreturned {what}: {getattr(back, what)}")
+        _check_alike(before, back, name, "The tensor returned by parametrization.right_inverse must have the same {what} as "
+                     f"module.{name}", "returned {what}")
+
+
+def _check_alike(before: Tensor, made: Tensor, name: str, rule: str, label: str) -> None:
+    for what in ("dtype", "shape"):
+        if getattr(made, what) != getattr(before, what):
+            raise ValueError(f"{rule}, unless the `unsafe` flag is enabled.\nmodule.{name}.{what}: {getattr(before, what)}\n"
+                             f"{label}: {getattr(made, what)}".replace("{what}", what))
 
 
 def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:

@@ -225,14 +225,10 @@ def _slices_mask(t: Tensor, dim: int, kept: Tensor) -> Tensor:
     return mask
 
 
-class RandomStructured(BasePruningMethod):
-    """Prunes slices along a dimension at random."""
+class _Structured(BasePruningMethod):
+    """Prunes slices along a dimension; `_kept(t, count, size)` says which stay when `count` of them go."""
 
     PRUNING_TYPE = "structured"
-
-    def __init__(self, amount: float, dim: int = -1):
-        _validate_pruning_amount_init(amount)
-        self.amount, self.dim = amount, dim
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         _validate_structured_pruning(t)
@@ -241,34 +237,35 @@ class RandomStructured(BasePruningMethod):
         count = _checked_count(self.amount, size)
         if count == 0:
             return default_mask
+        return default_mask * _slices_mask(t, self.dim, self._kept(t, count, size)).to(dtype=default_mask.dtype)
+
+
+class RandomStructured(_Structured):
+    """Prunes slices along a dimension at random."""
+
+    def __init__(self, amount: float, dim: int = -1):
+        _validate_pruning_amount_init(amount)
+        self.amount, self.dim = amount, dim
+
+    def _kept(self, t: Tensor, count: int, size: int) -> Tensor:
         from ...ops.random.factories import rand
         drawn = rand(size)
-        threshold = drawn.kthvalue(k=count).values
-        return default_mask * _slices_mask(t, self.dim, drawn > threshold).to(dtype=default_mask.dtype)
+        return drawn > drawn.kthvalue(k=count).values
 
     @classmethod
     def apply(cls, module: Module, name: str, amount: float, dim: int = -1) -> BasePruningMethod:
         return super().apply(module, name, amount=amount, dim=dim)
 
 
-class LnStructured(BasePruningMethod):
+class LnStructured(_Structured):
     """Prunes the slices along a dimension whose n-norm is least."""
-
-    PRUNING_TYPE = "structured"
 
     def __init__(self, amount: float, n: Any, dim: int = -1):
         _validate_pruning_amount_init(amount)
         self.amount, self.n, self.dim = amount, n, dim
 
-    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        _validate_structured_pruning(t)
-        _validate_pruning_dim(t, self.dim)
-        size = t.shape[self.dim]
-        count = _checked_count(self.amount, size)
-        if count == 0:
-            return default_mask
-        top = _compute_norm(t, self.n, self.dim).topk(k=size - count, largest=True)
-        return default_mask * _slices_mask(t, self.dim, top.indices).to(dtype=default_mask.dtype)
+    def _kept(self, t: Tensor, count: int, size: int) -> Tensor:
+        return _compute_norm(t, self.n, self.dim).topk(k=size - count, largest=True).indices
 
     @classmethod
     def apply(cls, module: Module, name: str, amount: float, n: Any, dim: int,

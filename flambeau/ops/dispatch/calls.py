@@ -3,9 +3,9 @@
 While a mode is entered, or an argument's class has `__torch_dispatch__`, `overrides` offers every call of a public function to
 `offer`. It is taken apart into the operations that PyTorch's dispatcher knows (lowering.py), and each of them
 
-    call      records its node (derivatives.py has the formulas, made of such calls again), and asks
-    below     the innermost mode, then the classes of the arguments, and then
-    plain     runs the function on plain tensors, as in a program without any of this.
+    call           records its node (derivatives.py has the formulas, made of such calls again), and asks
+    below          the innermost mode, then the classes of the arguments, and then
+    run_operation  runs the function on plain tensors, as in a program without any of this.
 
 A handler runs below autograd: what it calls is not recorded, and goes on from `below`.
 """
@@ -127,7 +127,7 @@ def scalar(name: str, x: Tensor, number: Any) -> Tensor:
 def call_overload(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`torch.ops.aten.add.Tensor(x, y)`, called by a user or a handler."""
     if op._schema is None:
-        return plain_function(op._opname)(*args, **kwargs)
+        return function_named(op._opname)(*args, **kwargs)
     try:
         values = op._schema.bind(args, kwargs, loosely=False)
     except NoFit as error:
@@ -140,7 +140,7 @@ def call(op: Any, values: dict[str, Any]) -> Any:
     """An operation, recorded where one of its arguments requires grad."""
     tensors = list(tensors_in(values.values()))
     if not listens(tensors):
-        return plain(op, values)
+        return run_operation(op, values)
     if state.below:
         return below(op, values, tensors)
     written = [values[a.name] for a in op._schema.arguments if a.is_write and isinstance(values.get(a.name), Tensor)]
@@ -342,11 +342,11 @@ def edges_of(values: dict[str, Any], names: Any) -> dict[str, Any]:
 def below(op: Any, values: dict[str, Any], tensors: list[Tensor]) -> Any:
     """Asks the innermost mode, then the classes of the arguments; nobody: the plain function."""
     if state.dispatch_off:
-        return plain(op, values)
+        return run_operation(op, values)
     asked = _subclasses(tensors)
     modes = state.dispatch_modes
     if not asked and not modes:
-        return plain(op, values)
+        return run_operation(op, values)
     from .bits import resolved
     done, result = resolved(op, values, tensors)
     if done:
@@ -384,7 +384,7 @@ class WithoutInnermost:
         state.mode |= DISPATCH
 
 
-def plain(op: Any, values: dict[str, Any]) -> Any:
+def run_operation(op: Any, values: dict[str, Any]) -> Any:
     """The operation on plain tensors."""
     if op.kernel is not None:  # a custom operation
         return op.kernel(values)
@@ -397,7 +397,7 @@ def plain(op: Any, values: dict[str, Any]) -> Any:
         return found(*args, **kwargs)
     while args and schema.positional[len(args) - 1].name not in values:
         args.pop()
-    return plain_function(op._opname)(*args, **_given(kwargs))
+    return function_named(op._opname)(*args, **_given(kwargs))
 
 
 def _given(kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -405,7 +405,7 @@ def _given(kwargs: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in kwargs.items() if not (v is None or (k == "pin_memory" and v is False))}
 
 
-def plain_function(name: str) -> Callable[..., Any]:
+def function_named(name: str) -> Callable[..., Any]:
     """The function of flambeau's that computes an operation."""
     import flambeau
     for prefix in _PREFIXES:

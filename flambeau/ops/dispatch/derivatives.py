@@ -335,7 +335,7 @@ def _stacked(grads: list[Any], self_shape: list[int], dim: int) -> Tensor:
 rule("unbind", self=_stacked)
 
 
-def _pieces(grad: Tensor, tensors_shape: Any, dim: int) -> list[Tensor]:
+def _cut_apart(grad: Tensor, tensors_shape: Any, dim: int) -> list[Tensor]:
     found, at = [], 0
     for shape in tensors_shape:
         found.append(op("slice", grad, dim, at, at + shape[dim]))
@@ -343,7 +343,7 @@ def _pieces(grad: Tensor, tensors_shape: Any, dim: int) -> list[Tensor]:
     return found
 
 
-rule("cat", tensors=_pieces)
+rule("cat", tensors=_cut_apart)
 rule("stack", tensors=lambda grad, tensors_shape, dim: [op("select", grad, dim, i) for i in range(len(tensors_shape))])
 
 

@@ -147,15 +147,15 @@ def _index(self: Any, indices: Any) -> Any:
 
 @kernel("index_put_", "_index_put_impl_")
 def _index_put_(self: Any, indices: Any, values: Any, accumulate: bool = False, unsafe: bool = False) -> Any:
-    return self.index_put_(_whole(self, indices), values, accumulate)
+    return self.index_put_(_index_per_dimension(self, indices), values, accumulate)
 
 
 @kernel("index_put")
 def _index_put(self: Any, indices: Any, values: Any, accumulate: bool = False) -> Any:
-    return self.clone().index_put_(_whole(self, indices), values, accumulate)
+    return self.clone().index_put_(_index_per_dimension(self, indices), values, accumulate)
 
 
-def _whole(self: Any, indices: Any) -> tuple[Any, ...]:
+def _index_per_dimension(self: Any, indices: Any) -> tuple[Any, ...]:
     """One index per dimension, where a None stands for all of it: an arange that broadcasts against the others."""
     torch = _torch()
     if all([i is not None for i in indices]):

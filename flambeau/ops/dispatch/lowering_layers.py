@@ -57,8 +57,8 @@ def _tuple(value: Any, n: int) -> list[int]:
 
 
 def _convolution(n: int, transposed: bool) -> Callable[..., Any]:
-    def plain(input: Tensor, weight: Tensor, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
-              groups: int = 1) -> Any:
+    def forward(input: Tensor, weight: Tensor, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
+                groups: int = 1) -> Any:
         dilation_ = _tuple(dilation, n)
         if isinstance(padding, str):
             sizes = [0] * n if padding == "valid" else [d * (k - 1) for d, k in zip(dilation_, weight.shape[2:])]
@@ -78,7 +78,7 @@ def _convolution(n: int, transposed: bool) -> Callable[..., Any]:
                   _tuple(padding, n), dilation, transposed, output_padding, groups)
         return op("squeeze", made, 0) if single else made
 
-    return turned if transposed else plain
+    return turned if transposed else forward
 
 
 for _n in (1, 2, 3):

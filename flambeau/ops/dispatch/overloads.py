@@ -22,7 +22,7 @@ class OpOverloadPacket:
         try:
             entry, _ = schemas.resolve(self.__name__, args, kwargs)
         except NoFit:
-            return calls.plain_function(self.__name__)(*args, **kwargs)
+            return calls.function_named(self.__name__)(*args, **kwargs)
         return getattr(self, entry.overload)(*args, **kwargs)
 
     def __getattr__(self, overload: str) -> OpOverload:

@@ -15,7 +15,7 @@ from ...autograd.state import NO_GRAD, state
 from ...backends.facts import POINTWISE
 from ...tensors.tensor import Tensor
 from ..core.row import ROWS, node_name
-from .calls import DispatchNode, edges_of, no_dispatch, operation, plain, tensors_in
+from .calls import DispatchNode, edges_of, no_dispatch, operation, run_operation, tensors_in
 
 _GIVEN = ("grad", "grads", "needs")
 
@@ -111,7 +111,7 @@ class Again(Rule):
         import flambeau
         try:
             with flambeau.enable_grad(), no_dispatch():
-                made = plain(op, {k: _on_meta(v) for k, v in values.items()})
+                made = run_operation(op, {k: _on_meta(v) for k, v in values.items()})
         except (NotImplementedError, RuntimeError, TypeError, ValueError):
             return ()
         return tuple([i for i, t in enumerate(made) if isinstance(t, Tensor) and not t.requires_grad]) if isinstance(
@@ -127,7 +127,7 @@ class Again(Rule):
         with flambeau.enable_grad():
             fresh = {k: _alias(v, create) if k in needed else v for k, v in values.items()}
             with no_dispatch():
-                made = plain(op, fresh)
+                made = run_operation(op, fresh)
         made = list(made) if isinstance(made, (list, tuple)) else [made]
         several = grads if grads.__class__ in (list, tuple) else [grads]
         pairs = [(m, g) for m, g in zip(made, several) if g is not None and isinstance(m, Tensor) and m.requires_grad]

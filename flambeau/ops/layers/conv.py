@@ -251,12 +251,10 @@ def _transposed(name: str, dims: int, x: Any, weight: Any, bias: Any, stride: An
         x = x.unsqueeze(0)
     if weight.shape[0] % groups:
         raise RuntimeError(f"Given groups={groups}, expected weight to be divisible by {groups} at dimension 0, but "
-                           "got weight "
-                           f"of size {list(weight.shape)} instead")
+                           f"got weight of size {list(weight.shape)} instead")
     if x.shape[1] != weight.shape[0]:
         raise RuntimeError(f"Given transposed=1, weight of size {list(weight.shape)}, expected input{list(x.shape)} to "
-                           "have "
-                           f"{weight.shape[0]} channels, but got {x.shape[1]} channels instead")
+                           f"have {weight.shape[0]} channels, but got {x.shape[1]} channels instead")
     _check_bias(weight.shape, None if bias is None else bias.shape, weight.shape[1] * groups)
     if any([m >= s and m >= d for m, s, d in zip(more, stride, dilation)]):
         raise RuntimeError(f"output padding must be smaller than either stride or dilation, but got output_padding="
@@ -265,8 +263,7 @@ def _transposed(name: str, dims: int, x: Any, weight: Any, bias: Any, stride: An
             zip(x.shape[2:], stride, padding, dilation, weight.shape[2:], more)]
     if min(size) <= 0:
         raise RuntimeError(f"Given input size per channel: {list(x.shape[2:])}. Calculated output size per channel: "
-                           f"{size}. "
-                           "Output size is too small")
+                           f"{size}. Output size is too small")
     run = convolution if x._array.flags.c_contiguous and weight._array.flags.c_contiguous else _convolved
     made = run(x, weight, bias, stride, padding, dilation, True, more, groups)
     return made if batched else made.squeeze(0)

@@ -225,6 +225,24 @@ def _need_dims(dims: tuple[int, ...], name: str) -> None:
         raise RuntimeError(f"{name} must transform at least one axis")
 
 
+def _real_many(input: Tensor, s: Any, dim: Any, name: str) -> tuple[Tensor, Any]:
+    """A real signal in the sizes asked for, and the dimensions that are transformed."""
+    x = _floating(input, name)
+    if x.is_complex():
+        raise RuntimeError(f"{name} expects a real-valued input tensor, but got {x.dtype}")
+    dims, sizes = _many(x, s, dim)
+    _need_dims(dims, name)
+    return _resized(x, dict(zip(dims, sizes))), dims
+
+
+def _half_many(input: Tensor, s: Any, dim: Any, name: str) -> tuple[Tensor, Any, int]:
+    """A spectrum of which half of the last dimension is kept, the dimensions, and the size of the whole last one."""
+    x = _floating(input, name, True)
+    dims, sizes = _many(x, s, dim, half=True)
+    _need_dims(dims, name)
+    return _resized(x, dict(zip(dims, [*sizes[:-1], sizes[-1] // 2 + 1]))), dims, sizes[-1]
+
+
 @_export
 def fftn(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = None) -> Tensor:
     """The transform over several dimensions (by default all)."""
@@ -240,47 +258,33 @@ def ifftn(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = None
 @_export
 def rfftn(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = None) -> Tensor:
     """The transform of a real signal over several dimensions; half of the last one is kept."""
-    x = _floating(input, "rfftn")
-    if x.is_complex():
-        raise RuntimeError(f"rfftn expects a real-valued input tensor, but got {x.dtype}")
-    dims, sizes = _many(x, s, dim)
-    _need_dims(dims, "rfftn")
-    return _r2c(_resized(x, dict(zip(dims, sizes))), dims, _normalization(norm, True), True)
+    x, dims = _real_many(input, s, dim, "rfftn")
+    return _r2c(x, dims, _normalization(norm, True), True)
 
 
 @_export
 def irfftn(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = None) -> Tensor:
     """The inverse of rfftn."""
-    x = _floating(input, "irfftn", True)
-    dims, sizes = _many(x, s, dim, half=True)
-    _need_dims(dims, "irfftn")
-    x = _resized(x, dict(zip(dims, [*sizes[:-1], sizes[-1] // 2 + 1])))
-    return _c2r(x, dims, _normalization(norm, False), sizes[-1])
+    x, dims, last = _half_many(input, s, dim, "irfftn")
+    return _c2r(x, dims, _normalization(norm, False), last)
 
 
 @_export(autocast=None)
 def hfftn(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = None) -> Tensor:
     """The transform of a signal that is Hermitian in its last dimension: a real spectrum."""
-    x = _floating(input, "hfftn", True)
-    dims, sizes = _many(x, s, dim, half=True)
-    _need_dims(dims, "hfftn")
+    x, dims, last = _half_many(input, s, dim, "hfftn")
     scale = _normalization(norm, True)
-    x = _resized(x, dict(zip(dims, [*sizes[:-1], sizes[-1] // 2 + 1])))
     if len(dims) > 1:
         x = _c2c(x, dims[:-1], scale, True)
-    return _c2r(x.conj(), dims[-1:], scale, sizes[-1])
+    return _c2r(x.conj(), dims[-1:], scale, last)
 
 
 @_export(autocast=None)
 def ihfftn(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = None) -> Tensor:
     """The inverse of hfftn."""
-    x = _floating(input, "ihfftn")
-    if x.is_complex():
-        raise RuntimeError(f"ihfftn expects a real-valued input tensor, but got {x.dtype}")
-    dims, sizes = _many(x, s, dim)
-    _need_dims(dims, "ihfftn")
+    x, dims = _real_many(input, s, dim, "ihfftn")
     scale = _normalization(norm, False)
-    half = _r2c(_resized(x, dict(zip(dims, sizes))), dims[-1:], scale, True).conj()
+    half = _r2c(x, dims[-1:], scale, True).conj()
     return _c2c(half, dims[:-1], scale, False) if len(dims) > 1 else half
 
 

@@ -81,7 +81,7 @@ def _cofactor_grad(grad: Tensor, A: Tensor) -> Tensor:
 
 _cofactor = matrix_row("linalg_cofactor", "A", shape=rules.same, backward=dict(A=lambda grad, A: _cofactor_grad(grad, A)))
 _cofactor_lu = matrix_row("linalg_cofactor_lu", "LU pivots det", shape=rules.same)
-_steps_aside = Row("linalg_steps_aside", "A", batch="plain", shape=products.beside)
+_steps_aside = Row("linalg_steps_aside", "A", batch="one_answer", shape=products.beside)
 _det = matrix_row("linalg_det", "A", shape=products.determinant_lu, kernel="linalg_det_lu", constant=(1, 2), backward=dict(
     A=lambda grad, A, result0, result1, result2: _det_grad(grad, A, result0, result1, result2)))
 _det_alone = matrix_row("_linalg_det_alone", "A", shape=products.determinant, kernel="linalg_det_lapack")

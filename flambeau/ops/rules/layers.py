@@ -121,9 +121,9 @@ def _swapped(x: Any) -> Made:
 
 # ---------------------------------------------------------------------------------------------------- recurrent layers
 def lstm(x: Any, h0: Any, c0: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, w_hr: Any, *rest: Any) -> list[Made]:
-    """The output, the last states, and for the backward pass gates, cells and their tanh (flat with a projection)."""
+    """The output, the last states, and for the backward pass gates, cells and their tanh."""
     rows, hidden = x.shape[0], c0.shape[1]
-    kept = [Made((rows, n) if w_hr is None else (rows * n,), _wide(x)) for n in (4 * hidden, hidden, hidden)]
+    kept = [Made((rows, n), _wide(x)) for n in (4 * hidden, hidden, hidden)]
     return [Made((rows, h0.shape[1]), x.dtype), Made(h0.shape, x.dtype), Made(c0.shape, x.dtype), *kept]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable
 from typing import Any
 
 from ...tensors.tensor import Tensor
@@ -11,6 +12,12 @@ from ..optimizer import Optimizer
 EPOCH_DEPRECATION_WARNING = (
     "The epoch parameter in `scheduler.step()` was not necessary and is being deprecated where possible. Please use "
     "`scheduler.step()` to step the scheduler.")
+
+
+def _checked(optimizer: Any) -> Optimizer:
+    if not isinstance(optimizer, Optimizer):
+        raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
+    return optimizer
 
 
 def _function_of(step: Any) -> Any:
@@ -46,9 +53,7 @@ class LRScheduler:
     _is_initial = False
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1):
-        if not isinstance(optimizer, Optimizer):
-            raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
-        self.optimizer = optimizer
+        self.optimizer = _checked(optimizer)
         if last_epoch == -1:
             for group in optimizer.param_groups:
                 group.setdefault("initial_lr", _copy(group["lr"]))
@@ -106,9 +111,12 @@ class LRScheduler:
             self.last_epoch = epoch
             rates = self._closed() if hasattr(self, "_get_closed_form_lr") else self.get_lr()
         self._get_lr_called_within_step = False
+        self._set_rates(rates)
+
+    def _set_rates(self, rates: Iterable[Any]) -> None:
         for group, rate in zip(self.optimizer.param_groups, rates):
             _set_rate(group, rate)
-        self._last_lr = [_copy(group["lr"]) for group in self.optimizer.param_groups]
+        self._last_lr = [_copy(rate) for rate in self._rates()]
 
     def _closed(self) -> list[Any]:
         return self._get_closed_form_lr()

@@ -7,7 +7,7 @@ import warnings
 from typing import Any
 
 from ..optimizer import Optimizer
-from .base import EPOCH_DEPRECATION_WARNING, LRScheduler, _copy, _set_rate
+from .base import EPOCH_DEPRECATION_WARNING, LRScheduler, _checked, _copy, _set_rate
 
 
 class ReduceLROnPlateau(LRScheduler):
@@ -26,8 +26,7 @@ class ReduceLROnPlateau(LRScheduler):
                  eps: float = 1e-8):
         if factor >= 1.0:
             raise ValueError("Factor should be < 1.0.")
-        if not isinstance(optimizer, Optimizer):
-            raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
+        _checked(optimizer)
         if mode not in ("min", "max"):
             raise ValueError(f"mode {mode} is unknown!")
         if threshold_mode not in ("rel", "abs"):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..optimizer import Optimizer
-from .base import LRScheduler, _copy, _per_group, _set_rate
+from .base import LRScheduler, _checked, _per_group, _set_rate
 
 
 class CosineAnnealingLR(LRScheduler):
@@ -97,12 +97,34 @@ class CosineAnnealingWarmRestarts(LRScheduler):
             else:
                 self.T_i, self.T_cur = self.T_0, epoch
         self.last_epoch = math.floor(epoch)
-        for group, rate in zip(self.optimizer.param_groups, self.get_lr()):
-            _set_rate(group, rate)
-        self._last_lr = [_copy(group["lr"]) for group in self.optimizer.param_groups]
+        self._set_rates(self.get_lr())
 
 
-class CyclicLR(LRScheduler):
+class _WithMomentum(LRScheduler):
+    """Shared by the schedules that move momentum, or the first of Adam's betas, against the rate."""
+
+    def _start_momentum(self, base_momentum: Any, max_momentum: Any, fresh: bool) -> tuple[list[Any], list[Any]]:
+        """The least and the highest of each group, which begins with the highest unless a run is resumed."""
+        known = self.optimizer.defaults
+        if "momentum" not in known and "betas" not in known:
+            raise ValueError("optimizer must support momentum or beta1 with `cycle_momentum` option enabled")
+        self.use_beta1 = "betas" in known
+        low = _per_group(self.optimizer, base_momentum, "base_momentum")
+        high = _per_group(self.optimizer, max_momentum, "max_momentum")
+        if fresh:
+            for least, most, group in zip(low, high, self.optimizer.param_groups):
+                self._set_momentum(group, most)
+                group["max_momentum"], group["base_momentum"] = most, least
+        return low, high
+
+    def _set_momentum(self, group: dict[str, Any], value: float) -> None:
+        if self.use_beta1:
+            group["betas"] = (value, *group["betas"][1:])
+        else:
+            group["momentum"] = value
+
+
+class CyclicLR(_WithMomentum):
     """Up and down between base_lr and max_lr, batch by batch; momentum runs the other way round.
 
     >>> optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
@@ -120,9 +142,7 @@ class CyclicLR(LRScheduler):
                  step_size_down: int | None = None, mode: str = "triangular", gamma: float = 1.0,
                  scale_fn: Callable[[float], float] | None = None, scale_mode: str = "cycle", cycle_momentum: bool = True,
                  base_momentum: Any = 0.8, max_momentum: Any = 0.9, last_epoch: int = -1):
-        if not isinstance(optimizer, Optimizer):
-            raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
-        self.optimizer = optimizer
+        self.optimizer = _checked(optimizer)
         low = _per_group(optimizer, base_lr, "base_lr")
         if last_epoch == -1:
             for rate, group in zip(low, optimizer.param_groups):
@@ -138,15 +158,7 @@ class CyclicLR(LRScheduler):
         self.scale_mode = scale_mode if scale_fn is not None else "iterations" if mode == "exp_range" else "cycle"
         self.cycle_momentum = cycle_momentum
         if cycle_momentum:
-            if "momentum" not in optimizer.defaults and "betas" not in optimizer.defaults:
-                raise ValueError("optimizer must support momentum or beta1 with `cycle_momentum` option enabled")
-            self.use_beta1 = "betas" in optimizer.defaults
-            self.base_momentums = _per_group(optimizer, base_momentum, "base_momentum")
-            self.max_momentums = _per_group(optimizer, max_momentum, "max_momentum")
-            if last_epoch == -1:
-                for high, least, group in zip(self.max_momentums, self.base_momentums, optimizer.param_groups):
-                    _set_momentum(group, high, self.use_beta1)
-                    group["max_momentum"], group["base_momentum"] = high, least
+            self.base_momentums, self.max_momentums = self._start_momentum(base_momentum, max_momentum, last_epoch == -1)
         super().__init__(optimizer, last_epoch)
         self.base_lrs = low
 
@@ -163,7 +175,7 @@ class CyclicLR(LRScheduler):
         factor = height * self.scale_fn(cycle if self.scale_mode == "cycle" else self.last_epoch)
         if self.cycle_momentum:
             for least, high, group in zip(self.base_momentums, self.max_momentums, self.optimizer.param_groups):
-                _set_momentum(group, high - (high - least) * factor, self.use_beta1)
+                self._set_momentum(group, high - (high - least) * factor)
         return [low + (high - low) * factor for low, high in zip(self.base_lrs, self.max_lrs)]
 
     def state_dict(self) -> dict[str, Any]:
@@ -181,14 +193,7 @@ class CyclicLR(LRScheduler):
             self._scale_fn_custom.__dict__.update(custom)
 
 
-def _set_momentum(group: dict[str, Any], value: float, use_beta1: bool) -> None:
-    if use_beta1:
-        group["betas"] = (value, *group["betas"][1:])
-    else:
-        group["momentum"] = value
-
-
-class OneCycleLR(LRScheduler):
+class OneCycleLR(_WithMomentum):
     """One rise to max_lr and one long fall, over a known number of batches.
 
     >>> optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
@@ -206,9 +211,7 @@ class OneCycleLR(LRScheduler):
                  steps_per_epoch: int | None = None, pct_start: float = 0.3, anneal_strategy: str = "cos",
                  cycle_momentum: bool = True, base_momentum: Any = 0.85, max_momentum: Any = 0.95,
                  div_factor: float = 25.0, final_div_factor: float = 1e4, three_phase: bool = False, last_epoch: int = -1):
-        if not isinstance(optimizer, Optimizer):
-            raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
-        self.optimizer = optimizer
+        self.optimizer = _checked(optimizer)
         self.total_steps = self._total(total_steps, epochs, steps_per_epoch)
         if pct_start < 0 or pct_start > 1 or not isinstance(pct_start, float):
             raise ValueError(f"Expected float between 0 and 1 pct_start, but got {pct_start}")
@@ -224,15 +227,7 @@ class OneCycleLR(LRScheduler):
                 group["min_lr"] = group["initial_lr"] / final_div_factor
         self.cycle_momentum = cycle_momentum
         if cycle_momentum:
-            if "momentum" not in optimizer.defaults and "betas" not in optimizer.defaults:
-                raise ValueError("optimizer must support momentum or beta1 with `cycle_momentum` option enabled")
-            self.use_beta1 = "betas" in optimizer.defaults
-            high = _per_group(optimizer, max_momentum, "max_momentum")
-            low = _per_group(optimizer, base_momentum, "base_momentum")
-            if last_epoch == -1:
-                for h, least, group in zip(high, low, optimizer.param_groups):
-                    _set_momentum(group, h, self.use_beta1)
-                    group["max_momentum"], group["base_momentum"] = h, least
+            self._start_momentum(base_momentum, max_momentum, last_epoch == -1)
         super().__init__(optimizer, last_epoch)
 
     @staticmethod
@@ -281,8 +276,8 @@ class OneCycleLR(LRScheduler):
                     done = (now - begin) / (end - begin)
                     rates.append(self._anneal(group[phase["start_lr"]], group[phase["end_lr"]], done))
                     if self.cycle_momentum:
-                        _set_momentum(group, self._anneal(group[phase["start_momentum"]], group[phase["end_momentum"]],
-                                                          done), self.use_beta1)
+                        self._set_momentum(
+                            group, self._anneal(group[phase["start_momentum"]], group[phase["end_momentum"]], done))
                     break
                 begin = end
         return rates

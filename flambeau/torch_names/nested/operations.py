@@ -10,14 +10,7 @@ from ..ops.pointwise.families import Pointwise
 from ..tensors.tensor import Tensor
 from .tensor import HANDLERS, NestedTensor, jagged, of_parts
 
-
-def handler(*names: str) -> Callable:
-    def enter(function: Callable) -> Callable:
-        for n in names:
-            HANDLERS[n] = function
-        return function
-
-    return enter
+handler = HANDLERS
 
 
 def _nested(x: Any) -> bool:

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
 from typing import Any
 
 from ..backends.cpu.sparse import placeholder
 from ..ops.core import overrides as _overrides
 from ..ops.core.row import FUNCTIONS
-from ..sparse.held import Held
+from ..sparse.held import Handlers, Held
 from ..tensors import formats
 from ..tensors.tensor import Tensor
 
 _new = object.__new__
-HANDLERS: dict[str, Callable] = {}
+HANDLERS = Handlers()
 _numbers = itertools.count(1)
 
 
@@ -67,15 +66,7 @@ class NestedTensor(Held):
     """A tensor of unequal parts: of layout jagged where `_ragged` tells where they are, else of layout strided."""
 
     is_nested = True
-
-    @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
-        name = getattr(func, "__name__", str(func))
-        handler = HANDLERS.get(name)
-        if handler is None:
-            raise NotImplementedError(f"{name}: not implemented for nested tensors in flambeau; to_padded_tensor() makes an "
-                                      "ordinary tensor")
-        return handler(*args, **(kwargs or {}))
+    _handlers, _refusal = HANDLERS, "nested tensors in flambeau; to_padded_tensor() makes an ordinary tensor"
 
     @property
     def layout(self) -> Any:

@@ -15,16 +15,18 @@ from ..ops.core import overrides as _overrides
 from ..ops.core.row import FUNCTIONS
 from ..tensors import formats
 from ..tensors.tensor import Tensor
-from .held import Held
+from .held import Handlers, Held
 
 _new = object.__new__
-HANDLERS: dict[str, Callable] = {}
+HANDLERS = Handlers()
 LAYOUTS = {name: getattr(formats, f"sparse_{name}") for name in ("csr", "csc", "bsr", "bsc")}
 _NAMES = {layout: name for name, layout in LAYOUTS.items()}
 
 
 class CompressedTensor(Held):
     """A tensor of layout sparse_csr, sparse_csc, sparse_bsr or sparse_bsc."""
+
+    _handlers, _refusal = HANDLERS, "tensors of compressed sparse layouts in flambeau; to_dense() makes an ordinary tensor"
 
     @property
     def layout(self) -> Any:
@@ -33,15 +35,6 @@ class CompressedTensor(Held):
     @property
     def is_sparse_csr(self) -> bool:
         return self._held_layout is formats.sparse_csr
-
-    @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
-        name = getattr(func, "__name__", str(func))
-        handler = HANDLERS.get(name)
-        if handler is None:
-            raise NotImplementedError(f"{name}: not implemented for tensors of compressed sparse layouts in flambeau; "
-                                      "to_dense() makes an ordinary tensor")
-        return handler(*args, **(kwargs or {}))
 
     # ------------------------------------------------------------------------------------------------- what it holds
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from ..ops.core.row import FUNCTIONS
@@ -11,14 +10,7 @@ from .arithmetic import BY_VALUE
 from .compressed import HANDLERS, CompressedTensor, coo_to_compressed, make, to_compressed
 from .held import Held
 
-
-def handler(*names: str) -> Callable:
-    def enter(function: Callable) -> Callable:
-        for n in names:
-            HANDLERS[n] = function
-        return function
-
-    return enter
+handler = HANDLERS
 
 
 def _is(x: Any) -> bool:

@@ -3,36 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 from ..backends.cpu.sparse import placeholder
 from ..ops.core import overrides as _overrides
 from ..tensors.formats import sparse_coo
 from ..tensors.tensor import Tensor
-from .held import Held
+from .held import Handlers, Held
 
 _new = object.__new__
-HANDLERS: dict[str, Callable] = {}
+handler = HANDLERS = Handlers()
 
 
 class SparseTensor(Held):
     """A tensor of layout sparse_coo."""
 
     is_sparse = True
+    _handlers, _refusal = HANDLERS, "sparse tensors in flambeau; to_dense() makes an ordinary tensor"
 
     @property
     def layout(self) -> Any:
         return sparse_coo
-
-    @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
-        name = getattr(func, "__name__", str(func))
-        handler = HANDLERS.get(name)
-        if handler is None:
-            raise NotImplementedError(f"{name}: not implemented for sparse tensors in flambeau; to_dense() makes an "
-                                      "ordinary tensor")
-        return handler(*args, **(kwargs or {}))
 
     # ------------------------------------------------------------------------------------------------- what it holds
     def sparse_dim(self) -> int:
@@ -196,15 +187,6 @@ def of_rows(rows: Tensor, values: Tensor, shape: tuple[int, ...]) -> SparseTenso
 
 
 # ---------------------------------------------------------------------------------------------------- what one can do
-def handler(*names: str) -> Callable:
-    def enter(function: Callable) -> Callable:
-        for n in names:
-            HANDLERS[n] = function
-        return function
-
-    return enter
-
-
 def _sparse(x: Any) -> bool:
     return isinstance(x, SparseTensor)
 

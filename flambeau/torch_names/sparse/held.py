@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ..tensors.tensor import Tensor
+
+
+class Handlers(dict[str, Callable]):
+    """What operations, by name, do with tensors of a kind."""
+
+    def __call__(self, *names: str) -> Callable[[Callable], Callable]:
+        """Enters the function that follows under these names."""
+        def enter(function: Callable) -> Callable:
+            self.update(dict.fromkeys(names, function))
+            return function
+
+        return enter
 
 
 class Held(Tensor):
@@ -15,7 +28,17 @@ class Held(Tensor):
     """
 
     _without_overrides = False
+    _handlers: Handlers
+    _refusal: str  # what an operation that is not among them says after its name
     _grad_elsewhere: Tensor | None = None  # a gradient that was set, with other places
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        name = getattr(func, "__name__", str(func))
+        handler = cls._handlers.get(name)
+        if handler is None:
+            raise NotImplementedError(f"{name}: not implemented for {cls._refusal}")
+        return handler(*args, **(kwargs or {}))
 
     def _rebuilt(self, values: Tensor) -> Held:
         raise NotImplementedError

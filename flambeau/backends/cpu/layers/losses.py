@@ -113,63 +113,51 @@ pairwise("soft_margin_loss", lambda x, y: np.logaddexp(0, -x * y).astype(x.dtype
 
 
 # --------------------------------------------------------------------------------------------- binary cross entropy
-def _weighted(values: ndarray, weight: ndarray | None) -> ndarray:
-    return values if weight is None else np.asarray(values * wide(weight))
-
-
-@kernel
-def binary_cross_entropy(x: ndarray, target: ndarray, weight: ndarray | None, reduction: int) -> ndarray:
-    made = _pair_natively("binary_cross_entropy", x, target, reduction) if weight is None else None
-    if made is not None:
+def weighted(name: str, value: Callable, slope: Callable) -> None:
+    """Enters `name` (x, target, weight, ..., reduction) and its derivative; what comes before the reduction weighs too."""
+    def forward(x: ndarray, target: ndarray, weight: ndarray | None, *rest: Any) -> ndarray:
+        *weights, reduction = rest
+        made = _pair_natively(name, x, target, reduction) if _unweighted(weight, *weights) else None
+        if made is None:
+            values = np.asarray(value(wide(x), wide(target), *weights))
+            made = reduced(values if weight is None else np.asarray(values * wide(weight)), reduction, x.dtype)
         return made if reduction else elementwise(made, (x, target))
-    a, t = wide(x), wide(target)
+
+    def backward(grad: ndarray, x: ndarray, target: ndarray, weight: ndarray | None, *rest: Any) -> ndarray:
+        *weights, reduction = rest
+        made = _pair_backward_natively(name, grad, x, target, reduction) if _unweighted(weight, *weights) else None
+        if made is None:
+            slopes = np.asarray(slope(wide(x), wide(target), *weights))
+            made = scaled(slopes if weight is None else np.asarray(slopes * wide(weight)), grad, reduction, x.dtype)
+        return elementwise(made, (x, target))
+
+    KERNELS[name], KERNELS[f"{name}_backward"] = forward, backward
+
+
+def _unweighted(*weights: ndarray | None) -> bool:
+    return all([w is None for w in weights])
+
+
+def _binary_cross_entropy(a: ndarray, t: ndarray) -> ndarray:
     if a.size and not (a.min() >= 0 and a.max() <= 1):
         raise RuntimeError("all elements of input should be between 0 and 1")
-    values = (t - 1) * np.maximum(np.log1p(-a), -100) - t * np.maximum(np.log(a), -100)
-    made = reduced(_weighted(np.asarray(values), weight), reduction, x.dtype)
-    return made if reduction else elementwise(made, (x, target))
+    return (t - 1) * np.maximum(np.log1p(-a), -100) - t * np.maximum(np.log(a), -100)
 
 
-@kernel
-def binary_cross_entropy_backward(grad: ndarray, x: ndarray, target: ndarray, weight: ndarray | None,
-                                  reduction: int) -> ndarray:
-    made = _pair_backward_natively("binary_cross_entropy", grad, x, target, reduction) if weight is None else None
-    if made is None:
-        a, t = wide(x), wide(target)
-        slope = np.asarray((a - t) / np.maximum((1 - a) * a, 1e-12))
-        made = scaled(_weighted(slope, weight), grad, reduction, x.dtype)
-    return elementwise(made, (x, target))
-
-
-@kernel
-def bce_with_logits(x: ndarray, target: ndarray, weight: ndarray | None, pos_weight: ndarray | None,
-                    reduction: int) -> ndarray:
-    made = _pair_natively("bce_with_logits", x, target, reduction) if weight is None and pos_weight is None else None
-    if made is not None:
-        return made if reduction else elementwise(made, (x, target))
-    a, t = wide(x), wide(target)
+def _with_logits(a: ndarray, t: ndarray, pos_weight: ndarray | None) -> ndarray:
     values = np.logaddexp(0, -a).astype(a.dtype)
-    if pos_weight is not None:
-        values = values * (1 + (wide(pos_weight) - 1) * t)
-    made = reduced(_weighted(np.asarray(values + (1 - t) * a), weight), reduction, x.dtype)
-    return made if reduction else elementwise(made, (x, target))
+    return (values if pos_weight is None else values * (1 + (wide(pos_weight) - 1) * t)) + (1 - t) * a
 
 
-@kernel
-def bce_with_logits_backward(grad: ndarray, x: ndarray, target: ndarray, weight: ndarray | None,
-                             pos_weight: ndarray | None, reduction: int) -> ndarray:
-    if weight is None and pos_weight is None:
-        made = _pair_backward_natively("bce_with_logits", grad, x, target, reduction)
-        if made is not None:
-            return made
-    a, t = wide(x), wide(target)
-    slope = np.asarray(sigmoid(a))
+def _with_logits_slope(a: ndarray, t: ndarray, pos_weight: ndarray | None) -> ndarray:
     if pos_weight is None:
-        slope = np.asarray(slope - t)
-    else:
-        positive = wide(pos_weight) * t
-        slope = np.asarray((positive + 1 - t) * slope - positive)
-    return scaled(_weighted(slope, weight), grad, reduction, x.dtype)
+        return sigmoid(a) - t
+    positive = wide(pos_weight) * t
+    return (positive + 1 - t) * sigmoid(a) - positive
+
+
+weighted("binary_cross_entropy", _binary_cross_entropy, lambda a, t: (a - t) / np.maximum((1 - a) * a, 1e-12))
+weighted("bce_with_logits", _with_logits, _with_logits_slope)
 
 
 # ------------------------------------------------------------------------------------------- negative log-likelihood

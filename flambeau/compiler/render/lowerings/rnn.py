@@ -35,7 +35,7 @@ def _call(op: Any, inputs: list[Any], outputs: list[Any], x: Value, hidden: int,
 @lower("lstm_layer")
 def lstm(op: Any) -> list[Statement] | None:
     x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, sizes, reverse = op.args
-    if w_hr is not None or len(op.outs) != 6 or len(op.outs[3].shape) != 2:  # one dimension: NumPy's way of keeping the gates
+    if w_hr is not None or len(op.outs) != 6:
         return None
     return _call(op, [x, h0, c0, w_ih, w_hh, b_ih, b_hh], op.outs, x, h0.shape[1], sizes, reverse)
 
@@ -43,7 +43,7 @@ def lstm(op: Any) -> list[Statement] | None:
 @lower("gru_layer")
 def gru(op: Any) -> list[Statement] | None:
     x, h0, w_ih, w_hh, b_ih, b_hh, sizes, reverse = op.args
-    if len(op.outs) != 4 or len(op.outs[2].shape) != 2:
+    if len(op.outs) != 4:
         return None
     out, h, gates, recurrent = op.outs
     return _call(op, [x, h0, None, w_ih, w_hh, b_ih, b_hh], [out, h, None, gates, recurrent, None], x, h0.shape[1], sizes,
@@ -67,7 +67,7 @@ def _results(op: Any, needs: Any, cells: bool) -> list[Any]:
 @lower("lstm_layer_backward")
 def lstm_backward(op: Any) -> list[Statement] | None:
     grad_out, grad_h, grad_c, x, h0, c0, w_ih, w_hh, w_hr, sizes, reverse, out, gates, cells, tanhs, needs = op.args
-    if w_hr is not None or len(gates.shape) != 2:
+    if w_hr is not None:
         return None
     given = [grad_out, grad_h, grad_c, x, h0, c0, w_ih, w_hh, out, gates, cells, tanhs]
     return _call(op, given, _results(op, needs, True), x, h0.shape[1], sizes, reverse)
@@ -76,8 +76,6 @@ def lstm_backward(op: Any) -> list[Statement] | None:
 @lower("gru_layer_backward")
 def gru_backward(op: Any) -> list[Statement] | None:
     grad_out, grad_h, x, h0, w_ih, w_hh, sizes, reverse, out, gates, recurrent, needs = op.args
-    if len(gates.shape) != 2:
-        return None
     given = [grad_out, grad_h, None, x, h0, None, w_ih, w_hh, out, gates, recurrent, None]
     return _call(op, given, _results(op, needs, False), x, h0.shape[1], sizes, reverse)
 

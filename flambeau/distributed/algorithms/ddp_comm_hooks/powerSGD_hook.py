@@ -113,8 +113,13 @@ def _approximate(state: PowerSGDState, index: int, matrices: list[Tensor]) -> No
     state.total_numel_after_compression += sum(p.numel() + q.numel() for p, q in zip(ps, qs))
 
 
+@no_grad()
 def _with_error(state: PowerSGDState, bucket: Any, buffer: Tensor, work: Any) -> Future:
-    """Runs `work` on the buffer with the error of the last pass added, and keeps what it leaves out."""
+    """Runs `work` on the buffer with the error of the last pass added, and keeps what it leaves out; in the first passes the
+    gradients travel as they are."""
+    if state.iter < state.start_powerSGD_iter:
+        state.maybe_increase_iter(bucket)
+        return default_hooks.allreduce_hook(state.process_group, bucket)
     index, before = bucket.index(), None
     if state.use_error_feedback:
         error = state.error_dict.get(index)
@@ -134,9 +139,6 @@ def _with_error(state: PowerSGDState, bucket: Any, buffer: Tensor, work: Any) ->
 
 def powerSGD_hook(state: PowerSGDState, bucket: Any) -> Future:
     """Each gradient as a matrix of low rank; vectors, and matrices that would not become smaller, travel as they are."""
-    if state.iter < state.start_powerSGD_iter:
-        state.maybe_increase_iter(bucket)
-        return default_hooks.allreduce_hook(state.process_group, bucket)
     buffer = bucket.buffer()
 
     def work(index: int) -> None:
@@ -150,15 +152,11 @@ def powerSGD_hook(state: PowerSGDState, bucket: Any) -> Future:
             target.copy_(mean)
         _approximate(state, index, matrices)
 
-    with no_grad():
-        return _with_error(state, bucket, buffer, work)
+    return _with_error(state, bucket, buffer, work)
 
 
 def batched_powerSGD_hook(state: PowerSGDState, bucket: Any) -> Future:
     """The whole bucket as one square matrix: less work and less exact than powerSGD_hook."""
-    if state.iter < state.start_powerSGD_iter:
-        state.maybe_increase_iter(bucket)
-        return default_hooks.allreduce_hook(state.process_group, bucket)
     buffer = bucket.buffer()
 
     def work(index: int) -> None:
@@ -169,5 +167,4 @@ def batched_powerSGD_hook(state: PowerSGDState, bucket: Any) -> Future:
         _approximate(state, index, [square.view(side, side)])
         buffer.copy_(square[:buffer.numel()])
 
-    with no_grad():
-        return _with_error(state, bucket, buffer, work)
+    return _with_error(state, bucket, buffer, work)

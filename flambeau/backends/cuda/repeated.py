@@ -33,12 +33,12 @@ def _numpy(*numbers: int) -> list[int]:
     return [table[n] for n in numbers]
 
 
-def _slow(name: str, *args: Any) -> Any:
+def _first_time(name: str, *args: Any) -> Any:
     """A call that is not known yet."""
     return (_record(0, name, *args) if _is_repeatable(name) else _compute(name, *args))
 
 
-def _slow_into(target: CudaArray, name: str, *args: Any) -> bool:
+def _first_time_into(target: CudaArray, name: str, *args: Any) -> bool:
     return _record(1, target, name, *args) if _is_repeatable(name) else _into(target, name, *args)
 
 
@@ -72,7 +72,7 @@ def _into(target: CudaArray, name: str, *args: Any) -> bool:
 def _attached() -> Any:
     """The library, told of all that it uses of Python's; in the order of struct arrays."""
     objects = (CudaArray, memory.Block, memory.Pages, float, int, bool, str, tuple, list, type(type(_BYTE)),
-               _BYTE, "used", "home", storage, memory.freed, _slow, _slow_into, _compute, _into,
+               _BYTE, "used", "home", storage, memory.freed, _first_time, _first_time_into, _compute, _into,
                True)
     functions = [*_numpy(94, 282), *toolchain.interpreter("PyObject_Vectorcall")]
     _kept.append(objects)

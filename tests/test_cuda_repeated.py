@@ -1,4 +1,4 @@
-"""Calls that native code repeats (backends/cuda/quick.py): later ones are right whatever was remembered of the first."""
+"""Calls that native code repeats (backends/cuda/repeated.py): later ones are right whatever was remembered of the first."""
 
 from __future__ import annotations
 
