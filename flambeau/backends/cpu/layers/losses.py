@@ -14,13 +14,14 @@ from numpy import ndarray
 
 from ....native import Library, library
 from .. import memory
+from ..halves import wide
 from ..index.rows import in_range
 from ..layouts import elementwise
 from ..parallel import large
 from ..pointwise.expressed import sigmoid
 from ..reduce.reductions import mean as _mean
 from ..reduce.reductions import sum_ as _sum
-from ..reduce.reductions import sum_one, wide
+from ..reduce.reductions import sum_one
 from ..table import KERNELS, kernel
 
 
