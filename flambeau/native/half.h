@@ -100,8 +100,8 @@ static inline void fl_round_f16(const float *x, uint16_t *out, long step, long n
 // stays in the cache. `count` arrays of (outer, n) go in, x and then y; WORK finds the widened rows in a and b, their first and
 // their number in `first` and `rows`, and leaves the result in a.
 #define FL_HALF_ROWS(S, cost, count, x, y, out, outer, n, WORK)                                                             \
-    long step = fl_rows_at_once(n), blocks = ((outer) + step - 1) / step;                                                   \
-    _Pragma("omp parallel num_threads(fl_team((outer) * (n) * (cost)))") {                                                  \
+    long step = fl_rows_at_once(n), blocks = ((outer) + step - 1) / step, team = fl_team((outer) * (n) * (cost));           \
+    _Pragma("omp parallel num_threads(team)") {                                                                             \
         long from, to;                                                                                                      \
         fl_share(blocks, 1, omp_get_thread_num(), omp_get_num_threads(), &from, &to);                                       \
         float *a = from < to ? malloc((count) * step * (n) * sizeof(float)) : 0, *b = a + ((count) - 1) * step * (n);       \

@@ -192,6 +192,8 @@ enter("copied", 1, "a", "fib")
 
 def copy_into(out: ndarray, x: ndarray) -> None:
     """out[...] = x for memory that x does not share: large arrays on all cores."""
+    if x.dtype is out.dtype and x.dtype.char in "eE":
+        x, out = x.view(np.int16), out.view(np.int16)  # nothing to compute
     if out.size < NATIVE_COPY or x.dtype is not out.dtype or run("copied", x, out=out) is None:
         np.copyto(out, x, casting="unsafe")
 
