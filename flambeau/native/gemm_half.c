@@ -5,6 +5,7 @@
 #include "half.h"
 #include "try.h"
 
+//: fl_use_pairs_bf16(i)
 //: fl_gemm_bf16(iilllfplplfplp)
 //: fl_gemm_f16(iilllfplplfplp)
 //: fl_bgemm_bf16(liilllfpllpllfpll)
@@ -119,6 +120,9 @@ static inline void interleave(const uint16_t *first, const uint16_t *second, uin
     else
         for (long j = 0; j < n; j++) to[j] = first[j];
 }
+
+// Whether pairs of bfloat16 may be multiplied, for tests: 1 (the processor decides) or 0.
+void fl_use_pairs_bf16(int may) { fl_without_pairs(!may); }
 
 #define H(name) name##_bf16
 #define MAY_PAIR fl_multiplies_pairs()

@@ -45,9 +45,11 @@ static int fl_try_pairs(void) {
 
 static int fl_pairs_known;  // 0: not tried, 1: no, 2: yes
 static inline int fl_multiplies_pairs(void) {
-    if (!fl_pairs_known) fl_pairs_known = 1 + (!getenv("FLAMBEAU_NO_BF16") && fl_try_pairs());
+    if (!fl_pairs_known) fl_pairs_known = 1 + fl_try_pairs();
     return fl_pairs_known == 2;
 }
+static inline void fl_without_pairs(int without) { fl_pairs_known = without ? 1 : 0; }
 #else
+static inline void fl_without_pairs(int without) {}
 static inline int fl_multiplies_pairs(void) { return 0; }
 #endif
