@@ -108,7 +108,7 @@ def pointwise() -> Iterator[native.Request]:
     for kernel in loops.kernels():
         for arguments in VARIANTS.get(kernel, [()]):
             e = loops.expression(kernel, arguments)
-            for dtype in loops.SUFFIXES if e is not None else ():
+            for dtype in (*loops.SUFFIXES, *loops.HALVES) if e is not None else ():
                 if loops.suits(e, dtype):
                     yield loops.Loops(kernel, e, dtype).source, "pointwise", loops.FLAGS
 

@@ -236,4 +236,4 @@ def parts(source: str) -> list[tuple[str, ...]]:
 def _element(function: str) -> str:
     """The element type, or size, that a function is for; those for any go with float32."""
     suffix = function.rpartition("_")[2]
-    return suffix if suffix in ("f64", "8", "16", "32", "64") else "f32"
+    return suffix if suffix in ("f64", "bf16", "f16", "8", "16", "32", "64") else "f32"

@@ -32,8 +32,10 @@ static struct {
                        void *like);
     int (*set_base)(void *, void *);
 } py;
-static struct { void *none, *yes, *array, *tensor, *parameter, *integer, *tuple, *list, *shape, *float32, *float64, *boolean; } known;
+static struct { void *none, *yes, *array, *tensor, *parameter, *integer, *tuple, *list, *shape, *float32, *float64, *boolean,
+              *bf16, *f16; } known;
 static struct { size array, node, counter; } slot;  // in a tensor
+static size few = 512;                              // as below, where NumPy has no fast loop: half precision
 static size large;                                  // from so many elements on threads share the work
 static struct { void *dtype; size bytes; } dtypes[MOST];
 static int dtype_count;
@@ -247,8 +249,8 @@ void *fl_suited(void *self, void *const *given, long count) {
     const struct array *x = given[0], *y = given[1];
     if (!is_contiguous_cpu(x) || y->head.type != known.array || x->dtype != y->dtype)
         return kept(known.none);
-    size n = elements(x);
-    return kept(n > 1 && n < large && elements(y) < large ? known.yes : known.none);
+    size n = elements(x), most = x->dtype == known.bf16 || x->dtype == known.f16 ? few : large;
+    return kept(n > 1 && n < most && elements(y) < most ? known.yes : known.none);
 }
 
 // (x): room for a result like a contiguous array of few elements.

@@ -19,6 +19,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from . import calls, toolchain
@@ -75,7 +76,7 @@ def _library() -> Any:
     if None in slots:
         return None
     objects = (None, True, np.ndarray, tensor, parameter, int, tuple, list, size, np.dtype("f4"), np.dtype("f8"),
-               np.dtype("?"))
+               np.dtype("?"), np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16))
     library.fl_arrays_attach((_P * len(functions))(*functions), (_P * len(objects))(*map(id, objects)),
                              (ctypes.c_ssize_t * 3)(*slots), ctypes.c_ssize_t(large))
     for dtype in dtypes:

@@ -1,6 +1,7 @@
 // Layer norm and RMS norm (mean == NULL) over rows of n elements, and their derivatives.
 #ifndef T
 #include "rows.h"
+#include "half.h"
 
 //: fl_layer_norm_f32(pppppplld)
 //: fl_layer_norm_f64(pppppplld)
@@ -8,12 +9,24 @@
 //: fl_layer_norm_only_f64(pppplld)
 //: fl_layer_norm_backward_f32(ppppppppll)
 //: fl_layer_norm_backward_f64(ppppppppll)
+//: fl_layer_norm_bf16(pppppplldi)
+//: fl_layer_norm_f16(pppppplldi)
 
 #define TOGETHER 4  // rows whose shares of the weight's gradient are added up in registers
 #define LONG 512   // elements of a row that is worked on alone
 #define BATCH 64   // rows whose weight gradients are added up in their own precision
 #define BODY "layernorm.c"
 #include "both_types.h"
+
+// Half precision; weight, bias and the statistics are floats, and both places for these may be NULL.
+#define HALF(S)                                                                                                             \
+    void fl_layer_norm_##S(const uint16_t *x, const float *weight, const float *bias, uint16_t *out, float *mean,           \
+                           float *rstd, long outer, long n, double eps, int centred) {                                      \
+        FL_HALF_ROWS(S, 2, 1, x, x, out, outer, n,                                                                          \
+                     norm_rows_f32(a, weight, bias, a, mean ? mean + first : 0, rstd ? rstd + first : 0, rows, n, eps, centred)) \
+    }
+HALF(bf16)
+HALF(f16)
 
 #else
 
@@ -24,23 +37,30 @@ static inline void X(put_row)(const T *r, const T *weight, const T *bias, T *o, 
     else FL_ALONG(n, if (in) o[i] = (r[i] - m) * s);
 }
 
-// weight and bias may be NULL, and so may mean and rstd, the places for the statistics; not centred: RMS norm.
+// Some rows (rows.h says how many). weight and bias may be NULL, and so may mean and rstd, the places for the statistics; not
+// centred: RMS norm.
+static inline void X(norm_rows)(const T *x, const T *weight, const T *bias, T *out, T *mean, T *rstd, long count, long n,
+                                double eps, int centred) {
+    T m[FL_SHORT] = {0}, r[FL_SHORT];
+    double s[FL_SHORT];
+    if (centred)
+        for (long k = 0; k < count; k++) m[k] = (T)(X(fl_row_sum)(x + k * n, n) / n);
+    for (long k = 0; k < count; k++) s[k] = X(fl_row_squares)(x + k * n, n, m[k]);
+#pragma omp simd
+    for (long k = 0; k < count; k++) r[k] = (T)(1 / sqrt(s[k] / n + eps));
+    for (long k = 0; k < count; k++) X(put_row)(x + k * n, weight, bias, out + k * n, m[k], r[k], n);
+    if (mean) memcpy(mean, m, count * sizeof(T));
+    if (rstd) memcpy(rstd, r, count * sizeof(T));
+}
+
 static inline void X(norm)(const T *x, const T *weight, const T *bias, T *out, T *mean, T *rstd, long rows, long n, double eps,
                            int centred) {
     long step = fl_rows_at_once(n);
 #pragma omp parallel for num_threads(fl_team(rows * n * 2))
     for (long block = 0; block < (rows + step - 1) / step; block++) {
         long from = block * step, count = rows - from < step ? rows - from : step;
-        T m[FL_SHORT] = {0}, r[FL_SHORT];
-        double s[FL_SHORT];
-        if (centred)
-            for (long k = 0; k < count; k++) m[k] = (T)(X(fl_row_sum)(x + (from + k) * n, n) / n);
-        for (long k = 0; k < count; k++) s[k] = X(fl_row_squares)(x + (from + k) * n, n, m[k]);
-#pragma omp simd
-        for (long k = 0; k < count; k++) r[k] = (T)(1 / sqrt(s[k] / n + eps));
-        for (long k = 0; k < count; k++) X(put_row)(x + (from + k) * n, weight, bias, out + (from + k) * n, m[k], r[k], n);
-        if (mean) memcpy(mean + from, m, count * sizeof(T));
-        if (rstd) memcpy(rstd + from, r, count * sizeof(T));
+        X(norm_rows)(x + from * n, weight, bias, out + from * n, mean ? mean + from : 0, rstd ? rstd + from : 0, count, n, eps,
+                     centred);
     }
 }
 

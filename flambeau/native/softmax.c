@@ -1,6 +1,7 @@
 // softmax and log_softmax along one dimension of (outer, n, inner), and their derivatives.
 #ifndef T
 #include "rows.h"
+#include "half.h"
 
 //: fl_softmax_f32(pplll)
 //: fl_softmax_f64(pplll)
@@ -10,10 +11,36 @@
 //: fl_softmax_backward_f64(ppplll)
 //: fl_log_softmax_backward_f32(ppplll)
 //: fl_log_softmax_backward_f64(ppplll)
+//: fl_softmax_bf16(pplll)
+//: fl_softmax_f16(pplll)
+//: fl_log_softmax_bf16(pplll)
+//: fl_log_softmax_f16(pplll)
+//: fl_softmax_backward_bf16(ppplll)
+//: fl_softmax_backward_f16(ppplll)
+//: fl_log_softmax_backward_bf16(ppplll)
+//: fl_log_softmax_backward_f16(ppplll)
 
 #define STRIP 64  // columns at a time where the dimension is not the last
 #define BODY "softmax.c"
 #include "both_types.h"
+
+// Half precision, along the last dimension only (inner is 1).
+#define HALF(S)                                                                                                             \
+    void fl_softmax_##S(const uint16_t *x, uint16_t *out, long outer, long n, long inner) {                                 \
+        FL_HALF_ROWS(S, 4, 1, x, x, out, outer, n,                                                                          \
+                     n <= FL_SHORT_ROW ? short_rows_f32(a, a, rows, n) : some_rows_f32(a, a, rows, n))                      \
+    }                                                                                                                       \
+    void fl_log_softmax_##S(const uint16_t *x, uint16_t *out, long outer, long n, long inner) {                             \
+        FL_HALF_ROWS(S, 4, 1, x, x, out, outer, n, some_log_rows_f32(a, a, rows, n))                                        \
+    }                                                                                                                       \
+    void fl_softmax_backward_##S(const uint16_t *g, const uint16_t *y, uint16_t *out, long outer, long n, long inner) {     \
+        FL_HALF_ROWS(S, 2, 2, g, y, out, outer, n, some_rows_back_f32(a, b, a, rows, n, 0))                                 \
+    }                                                                                                                       \
+    void fl_log_softmax_backward_##S(const uint16_t *g, const uint16_t *y, uint16_t *out, long outer, long n, long inner) { \
+        FL_HALF_ROWS(S, 3, 2, g, y, out, outer, n, some_rows_back_f32(a, b, a, rows, n, 1))                                 \
+    }
+HALF(bf16)
+HALF(f16)
 
 #else
 

@@ -12,9 +12,9 @@ import numpy as np
 from numpy import ndarray
 
 from . import memory
+from .halves import FLOAT32, convert
 
 asarray = np.asarray
-FLOAT32 = np.dtype(np.float32)
 
 
 class External:
@@ -215,6 +215,8 @@ def cast_into(out: ndarray, x: Any) -> None:
             x = x.astype(FLOAT32)
         if kind == "c" and goal == "V":
             x = x.astype(FLOAT32)
+        if convert(out, x):
+            return
     np.copyto(out, x, casting="unsafe")
 
 

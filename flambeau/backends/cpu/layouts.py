@@ -16,7 +16,7 @@ from ..facts import SHAPES
 from ..strides import contiguous_strides, elementwise_strides
 from . import memory, table
 from .arrays import strides
-from .parallel import LARGE, copy_into, large
+from .parallel import HALF, LARGE, copy_into, large
 
 
 def laid_out(function: Callable[..., Any] | None = None, *, name: str | None = None, always: bool = False,
@@ -108,7 +108,7 @@ def uneven(kernel: Any, x: Any, y: Any) -> Any:
     """A pointwise kernel of any two arrays."""
     if type(x) is not ndarray or type(y) is not ndarray:
         return kernel(x, y)  # those of other devices know what to do
-    if x.size >= LARGE or y.size >= LARGE:
+    if (most := max(x.size, y.size)) >= LARGE or (most >= HALF and x.dtype.char in "eE"):
         made = large(kernel, x, y)
     else:
         made = kernel(x, y, out=...)  # an array, not a scalar

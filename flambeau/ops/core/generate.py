@@ -32,7 +32,7 @@ from ...autograd.node import (
 from ...autograd.views import MULTI_OUTPUT, NO_GRAD_VIEW, edge_of
 from ...backends import registry
 from ...backends.cpu.layouts import uneven
-from ...backends.cpu.parallel import LARGE, large
+from ...backends.cpu.parallel import HALF, LARGE, large
 from ...backends.dtypes import native as _native
 from ...backends.pending import PendingArray
 from ...native import arrays
@@ -44,9 +44,9 @@ PLAIN = frozenset((int, float, bool, str, tuple, type(None)))  # classes of argu
 _NAMES: dict[str, Any] = dict(
     __name__=__name__, ARRAY_TYPES=registry.ARRAY_TYPES, Edge=Edge, FLOAT32=FLOAT32, FLOAT64=_native("float64"),
     CASTING=_state.CASTING, CASTS=_state.CASTS, EAGER=registry.EAGER, INTO=registry.INTO,
-    FOLLOWED=_state.FOLLOWED, INFERENCE_SAVED=INFERENCE_SAVED, LARGE=LARGE, MULTI_OUTPUT=MULTI_OUTPUT, NO_GRAD=_state.NO_GRAD,
-    NO_GRAD_VIEW=NO_GRAD_VIEW, PLAIN=PLAIN, Parameter=Parameter, PendingArray=PendingArray, SavedOutput=SavedOutput,
-    Tensor=Tensor,
+    FOLLOWED=_state.FOLLOWED, HALF=HALF, INFERENCE_SAVED=INFERENCE_SAVED, LARGE=LARGE, MULTI_OUTPUT=MULTI_OUTPUT,
+    NO_GRAD=_state.NO_GRAD, NO_GRAD_VIEW=NO_GRAD_VIEW, PLAIN=PLAIN, Parameter=Parameter, PendingArray=PendingArray,
+    SavedOutput=SavedOutput, Tensor=Tensor,
     WATCHED=_state.NO_GRAD | _state.FORWARD_AD, FOLLOWABLE=registry.FOLLOWABLE, WINDOWS=registry.WINDOWS,
     asarray=registry.cpu.asarray, bump=bump,
     edge_of=edge_of, freed_error=freed_error, large=large, ndarray=registry.CPU_ARRAY, new=object.__new__,
@@ -389,7 +389,8 @@ def in_place(row: Any, *, chars: str | None, recorded: Callable[..., Tensor]) ->
                  f"elif kind is int and native.char == 'l' and type(x) is not ndarray and abs(other) < 1 << 62{never}:",
                  "    y = constant(other, native)",
                  "if y is not None:"]
-        run = ["else:", "    try:", "        kernel(x, y, out=x) if x.size < LARGE else large(kernel, x, y, out=x)",
+        run = ["else:", "    try:", "        small = x.size < HALF or (x.size < LARGE and native.char not in 'eE')",
+               "        kernel(x, y, out=x) if small else large(kernel, x, y, out=x)",
                "    except ValueError:", "        raise inplace_broadcast(x.shape, y.shape) from None"]
     else:
         operand = [f"if native.char in {chars!r}:"]

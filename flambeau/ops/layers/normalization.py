@@ -343,6 +343,8 @@ def layer_norm(*args, **kwargs):
 
 
 def _rms_normal(input: Tensor, dims: int, eps: float) -> tuple[Tensor, Tensor]:
+    if input.dtype.itemsize < 4:
+        input = input.to(_dtypes.float32)  # the engine rounds the gradient
     rstd = ((input * input).mean(tuple(range(-dims, 0)), keepdim=True) + eps).rsqrt()
     return input * rstd, rstd
 
@@ -371,12 +373,12 @@ def rms_norm(input: Tensor, normalized_shape: Any, weight: Tensor | None = None,
     if not input._array.flags.c_contiguous and (name := channels_last_of(input)) is not None:
         return laid_out(rms_norm(contiguous_copy(input, name), normalized_shape, weight, eps), name)
     half = input.dtype.is_floating_point and input.dtype.itemsize < 4
-    x = input.to(_dtypes.float32) if half else input
     if eps is None:
-        eps = _dtypes.finfo(x.dtype.to_real() if x.is_complex() else x.dtype).eps
-    if state.mode & ~(CAPTURE | FOLLOW) < 2 and x._array.dtype.char in "fd" and x.numel() and (
-            weight is None or weight._array.dtype is x._array.dtype) and not half:
-        return _rms_norm(x, len(shape), weight, float(eps))[0]
+        eps = _dtypes.finfo(_dtypes.float32 if half else input.dtype.to_real() if input.is_complex() else input.dtype).eps
+    if state.mode & ~(CAPTURE | FOLLOW) < 2 and input._array.dtype.char in "fdeE" and input.numel() and (
+            weight is None or weight._array.dtype is input._array.dtype) and (not half or type(input._array) is ndarray):
+        return _rms_norm(input, len(shape), weight, float(eps))[0]
+    x = input.to(_dtypes.float32) if half else input
     dims = tuple(range(-len(shape), 0))
     made = x * (x.pow(2).mean(dims, keepdim=True) + eps).rsqrt()
     if half:

@@ -47,8 +47,8 @@ def refuse(name: str):
 
 # fmt: off
 mul = binary("mul", "a * b", (lambda grad, other: grad * conj(other), lambda grad, self: grad * conj(self)),
-             aliases=("multiply",), takes="bifch", numbers="all", foreach=2, fused=("mul(grad, other)", "mul(grad, self)"),
-             c_kinds="fib")
+             aliases=("multiply",), takes="bifch", numbers="all", rounds=False, foreach=2,
+             fused=("mul(grad, other)", "mul(grad, self)"), c_kinds="fib")
 _add = binary("add", "a + b", ("grad", "grad"), takes="bifch", numbers="all", c_kinds="fib")
 _sub = binary("sub", "a - b", ("grad", "neg(grad)"), takes="ifch", fast=_NOT_BOOL,
               check=_no_bools, numbers="all", c_kinds="fi")
@@ -56,7 +56,7 @@ _rsub = binary("rsub", "b - a", ("neg(grad)", "grad"), takes="ifch", fast=_NOT_B
                check=_no_bools, node="RsubBackward1", inplace=False, method=False, c_kinds="fi")
 _div = binary("div", "a / b", (lambda grad, other: grad / conj(other),
                                lambda grad, self, other: -grad * conj(self / other / other)), kind="float",
-              fast=_FLOATS, numbers="all")
+              fast=_FLOATS, numbers="all", rounds=False)
 _remainder = binary("remainder", "remainder(a, b)", (
     lambda grad: grad, lambda grad, self, other: -grad * _div_mode(self, other, "floor")), fast="fd", takes="if",
     safe=values.DIVISION, node="RemainderBackward1", cpu_name="remainder_cpu", numbers="both")
@@ -65,14 +65,16 @@ _fmod = binary("fmod", "fmod(a, b)", (
     safe=values.DIVISION, node="FmodBackward1", cpu_name="fmod_cpu")
 floor_divide = binary("floor_divide", "floor_divide(a, b)", (refuse("floor_divide"), refuse("floor_divide")),
                       safe=values.DIVISION, fast="fd",
-                      takes="if", node="NotImplemented", cpu_name="div_floor_cpu", numbers="all")
-_add_scaled = Pointwise("add_scaled", "self other alpha", kind="same", as_given="alpha", c="a + b * c", c_kinds="fi",
+                      takes="if", node="NotImplemented", cpu_name="div_floor_cpu", numbers="all", rounds=False)
+_add_scaled = Pointwise("add_scaled", "self other alpha", kind="same", as_given="alpha", rounds=True,
+                        c="a + b * c", c_kinds="fi",
                         node="AddBackward0",
                         backward=dict(self=lambda grad: grad, other=lambda grad, alpha: grad * conj(alpha)))
-_sub_scaled = Pointwise("sub_scaled", "self other alpha", kind="same", as_given="alpha", c="a - b * c", c_kinds="fi",
+_sub_scaled = Pointwise("sub_scaled", "self other alpha", kind="same", as_given="alpha", rounds=True,
+                        c="a - b * c", c_kinds="fi",
                         node="SubBackward0", check=_no_bools,
                         backward=dict(self=lambda grad: grad, other=lambda grad, alpha: -grad * conj(alpha)))
-_remainder_scalar = Pointwise("remainder_scalar", "self other", kind="same", kernel="remainder", takes="if",
+_remainder_scalar = Pointwise("remainder_scalar", "self other", kind="same", rounds=True, kernel="remainder", takes="if",
                               node="RemainderBackward0", backward=dict(self=lambda grad: grad))
 _fmod_scalar = Pointwise("fmod_scalar", "self other", kind="same", kernel="fmod", takes="if", node="FmodBackward0",
                          backward=dict(self=lambda grad: grad))

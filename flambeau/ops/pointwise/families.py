@@ -14,7 +14,9 @@ from ...autograd import state as _state
 from ...autograd.node import FLOAT32
 from ...autograd.state import state
 from ...backends import registry
-from ...backends.cpu.pointwise.loops import enter
+from ...backends.cpu.halves import cast
+from ...backends.cpu.parallel import HALF
+from ...backends.cpu.pointwise.loops import enter, run
 from ...tensors import dtypes as _dtypes
 from ...tensors.dtypes import BY_NUM, HALF_NUMS
 from ...tensors.parameter import Parameter
@@ -39,6 +41,7 @@ class Pointwise(Row):
 
     kind: "float" takes integers as the default floating dtype; "same" keeps the promoted dtype; "bool" gives bool.
     halves: the kernel is exact enough in half precision as it is; otherwise it runs in float32 and is rounded.
+    rounds: Python numbers take half tensors' dtype before they are used, as PyTorch's kernels do on a CPU.
     takes: the kinds of dtype the kernel accepts, as `check_dtype` spells them.
     check: called with the arguments, raises for those PyTorch refuses.
     numbers: which of two arguments may be Python numbers ("second", "both", "none", or "all": both at once).
@@ -50,12 +53,12 @@ class Pointwise(Row):
     a function of the kernel's arguments where the text depends on them. c_kinds: dtypes for which that is right, as `takes`.
     """
 
-    def __init__(self, name: str, args: str, *, kind: str = "float", halves: bool = False, complex_ok: bool = True,
-                 takes: str = "bifc", as_given: str = "", check: Callable | None = None, numbers: str = "second",
-                 c_kinds: str = "f", mask: str | None = None, cpu_name: str | None = None, refusal: Callable | None = None,
-                 **options):
+    def __init__(self, name: str, args: str, *, kind: str = "float", halves: bool = False, rounds: bool = False,
+                 complex_ok: bool = True, takes: str = "bifc", as_given: str = "", check: Callable | None = None,
+                 numbers: str = "second", c_kinds: str = "f", mask: str | None = None, cpu_name: str | None = None,
+                 refusal: Callable | None = None, **options):
         super().__init__(name, args, pointwise=True, **options)
-        self.kind, self.halves, self.check, self.c_kinds = kind, halves, check, c_kinds
+        self.kind, self.halves, self.rounds, self.check, self.c_kinds = kind, halves, rounds, check, c_kinds
         self.single = not self.constant
         self.only_tensors = {"all": (), "both": (), "second": (0,), "none": (0, 1)}[numbers]
         self.of_numbers = numbers == "all"
@@ -83,8 +86,14 @@ class Pointwise(Row):
         native = common.native
         compute = native if self.halves else _WIDER.get(native.num, native)
         widened = compute is FLOAT32 and self.c is not None and tensors and all([type(t._array) in _EAGER for t in tensors])
+        given = args
+        if compute is FLOAT32 and native is not FLOAT32 and not widened:
+            if self.rounds:
+                given = [float(_asarray(a, native)) if a.__class__ is float or a.__class__ is int else a for a in args]
+            if self.c is not None and (made := self._by_halves(given)) is not None:
+                return self.finish(args, made)
         arrays = []
-        for i, a in enumerate(args):
+        for i, a in enumerate(given):
             if i in as_given:
                 a = a._array if isinstance(a, Tensor) else a
             elif isinstance(a, Tensor):
@@ -108,10 +117,18 @@ class Pointwise(Row):
             made = tuple([self._result(m, native, compute) for m in made])
         return self.finish(args, made)
 
+    def _by_halves(self, args: Any) -> Any:
+        """The result for half precision by a loop that widens and rounds as it goes, where there is one for these arguments."""
+        if state.mode & _state.FOLLOW and registry.following is not None:
+            return None
+        arrays = [a._array if isinstance(a, Tensor) else a for a in args]
+        sizes = [a.size for a in arrays if type(a) is ndarray]
+        return run(self.kernel, *arrays) if sizes and max(sizes) >= HALF and min(sizes) > 0 else None
+
     def _result(self, made: Any, native: Any, compute: Any) -> Any:
         if self.kind != "bool" and compute is not native:
             if made.dtype is compute:
-                made = made.astype(native)
+                made = cast(made, native)
             elif compute is COMPLEX64 and made.dtype is FLOAT32:  # the size of a complex32
                 made = made.astype(FLOAT16)
         return made if type(made) in registry.ARRAY_TYPES else _asarray(made)
@@ -122,7 +139,7 @@ def _cast(array: Any, native: Any) -> Any:
         return registry.backend_of(array).cast(array, native)
     if type(array) is ndarray and not array.flags.c_contiguous:  # NumPy puts repeated dimensions innermost
         return registry.cpu.copy(array, native)
-    return array.astype(native)
+    return cast(array, native)
 
 
 def number(value: Any, native: Any) -> Any:
@@ -303,7 +320,7 @@ def any_way(r: Row, args: tuple[Any, ...], out: None) -> Any:
 def binary(name: str, c: str | None = None, backward: tuple[Any, Any] | None = None, *,
            kind: str = "same", inplace: bool | str = True, method: bool = True, toplevel: bool = True,
            aliases: tuple[str, ...] = (), fast: str | None = None, fast_scalar: str = "fd", args: str = "self other",
-           fused: tuple[str, str] | None = None, autocast: str | None = None, foreach: int = 0,
+           fused: tuple[str, str] | None = None, autocast: str | None = None, foreach: int = 0, rounds: bool = True,
            **options: Any) -> Callable:
     """A pointwise operation of two broadcast arguments. fast: dtype characters whose kernel needs no promotion.
 
@@ -313,7 +330,7 @@ def binary(name: str, c: str | None = None, backward: tuple[Any, Any] | None = N
     table = {a: f for a, f in zip((first, second), backward or ()) if f is not None}
     if fused is not None:
         options["fused"] = dict(zip((first, second), fused))
-    r = Pointwise(name, args, kind=kind, c=c, backward=table or None, **options)
+    r = Pointwise(name, args, kind=kind, c=c, backward=table or None, rounds=rounds, **options)
     r.op = op = generate.of_two(r, chars=fast, number_chars=fast_scalar, fallback=general)
     op.operator = generate.of_two(r, chars=fast, number_chars=fast_scalar, fallback=or_not_implemented)
     _dress(op, name, r)

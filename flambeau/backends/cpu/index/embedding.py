@@ -9,7 +9,7 @@ from numpy import ndarray
 
 from ....native import library
 from .. import memory
-from ..reduce.reductions import wide
+from ..halves import wide
 from ..table import kernel
 from .rows import add_natively, dense_positions, in_range, index_add_rows, take_natively
 

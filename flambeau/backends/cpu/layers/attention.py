@@ -14,10 +14,8 @@ from numpy import ndarray
 
 from ....native import Library, library
 from .. import memory
-from ..reduce.reductions import narrow
+from ..halves import FLOAT32, cast, narrow
 from ..table import KERNELS, kernel
-
-_FLOAT32 = np.dtype(np.float32)
 
 
 def _as_four(x: ndarray) -> ndarray:
@@ -35,7 +33,7 @@ def _wide(x: ndarray) -> ndarray:
     """x as BLAS takes it: float32 or float64, the elements of each row side by side (NumPy multiplies anything else in a
     plain loop)."""
     if x.dtype.char not in "fd":
-        return x.astype(_FLOAT32)
+        return cast(x, FLOAT32)
     dense = x.strides[-1] == x.itemsize and x.strides[-2] >= x.itemsize * x.shape[-1]
     return x if dense or x.size == 0 else np.ascontiguousarray(x)
 
@@ -47,7 +45,7 @@ def _additive(mask: ndarray | None, shape: tuple[int, ...], dtype: np.dtype) -> 
     if mask.dtype.kind == "b":
         mask = np.where(mask, dtype.type(0), dtype.type(-np.inf))
     elif mask.dtype != dtype:
-        mask = mask.astype(dtype)
+        mask = cast(mask, dtype)
     if mask.ndim > 4:
         mask = np.broadcast_to(mask, (*shape[:-2], *mask.shape[-2:]))
         mask = mask.reshape(-1, *mask.shape[-3:])
@@ -175,7 +173,7 @@ def safe_softmax(x: ndarray, axis: int, dtype: np.dtype | None) -> ndarray:
     """softmax, and 0 instead of nan where a whole row is -inf."""
     made = KERNELS["softmax"](x, axis, dtype)
     if x.ndim and x.shape[axis]:
-        empty = np.isneginf((x if x.dtype.char in "fd" else x.astype(_FLOAT32)).max(axis=axis, keepdims=True))
+        empty = np.isneginf((x if x.dtype.char in "fd" else cast(x, FLOAT32)).max(axis=axis, keepdims=True))
         if empty.any():
             np.copyto(made, made.dtype.type(0), where=empty)
     return made

@@ -20,8 +20,8 @@ from numpy import ndarray
 from .... import native as _native
 from ...geometry import out_size, transposed_size
 from .. import memory
+from ..halves import narrow, wide
 from ..linalg import blas
-from ..reduce.reductions import narrow, wide
 from ..shape.windows import Windows
 from ..table import kernel
 from . import conv3d

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy import ndarray
 
-from ..reduce.reductions import wide
+from ..halves import wide
 from ..table import kernel
 
 _LOW = -np.inf

@@ -8,7 +8,9 @@ import numpy as np
 from numpy import ndarray
 
 from .. import memory
+from ..halves import narrow, wide
 from ..linalg import gemm
+from ..linalg.matmul import mm
 from ..reduce.reductions import sum_
 from ..table import kernel
 
@@ -17,6 +19,8 @@ _dot, _add, _matmul = np.dot, np.add, np.matmul
 
 
 def _product(a: ndarray, b: ndarray) -> ndarray:
+    if a.dtype.char not in "fdFD":
+        return mm(a, b)
     if a.shape[1] == 1:  # as in linalg/matmul.py
         return np.multiply(a, b)
     made = gemm.mm(a, b) if a.size * b.shape[1] >= gemm.WORTH else None
@@ -30,9 +34,7 @@ def _product(a: ndarray, b: ndarray) -> ndarray:
 @kernel
 def linear(b: ndarray | None, x: ndarray, w: ndarray) -> ndarray:
     if x.dtype.char not in "fdFD":
-        wide = [None if a is None else a.astype(np.float32) for a in (b, x, w)] if x.dtype.kind in "fV" else (b, x, w)
-        made = np.matmul(wide[1], wide[2].T)
-        return (made if b is None else made + wide[0]).astype(x.dtype)
+        return _other_linear(b, x, w)
     if x.size * w.shape[0] >= gemm.WORTH:
         made = gemm.linear(x if x.ndim == 2 else x.reshape(-1, x.shape[-1]), w, b)
         if made is not None:
@@ -42,6 +44,17 @@ def linear(b: ndarray | None, x: ndarray, w: ndarray) -> ndarray:
     else:
         made = _product(x.reshape(-1, x.shape[-1]), w.T).reshape(*x.shape[:-1], w.shape[0])
     return made if b is None else _add(made, b, out=made)
+
+
+def _other_linear(b: ndarray | None, x: ndarray, w: ndarray) -> ndarray:
+    """linear in half precision, or of integers."""
+    if x.dtype.char in "eE" and x.size * w.shape[0] >= gemm.WORTH_HALF:
+        made = gemm.linear(x if x.ndim == 2 else x.reshape(-1, x.shape[-1]), w, b)
+        if made is not None:
+            return made if x.ndim == 2 else made.reshape(*x.shape[:-1], w.shape[0])
+    bias, x_, w_ = [None if a is None else wide(a) for a in (b, x, w)]
+    made = np.matmul(x_, w_.T)
+    return narrow(made if bias is None else made + bias, x.dtype)
 
 
 def linear_backward(g: ndarray, x: ndarray | None, w: ndarray | None, wants_bias: bool) -> tuple[Any, Any, Any]:

@@ -14,13 +14,14 @@ from numpy import ndarray
 
 from ....native import Library, library
 from .. import memory
+from ..halves import wide
 from ..index.rows import in_range
 from ..layouts import elementwise
 from ..parallel import large
 from ..pointwise.expressed import sigmoid
 from ..reduce.reductions import mean as _mean
 from ..reduce.reductions import sum_ as _sum
-from ..reduce.reductions import sum_one, wide
+from ..reduce.reductions import sum_one
 from ..table import KERNELS, kernel
 
 
@@ -196,18 +197,19 @@ def nll_loss(x: ndarray, target: ndarray, weight: ndarray | None, reduction: int
         native = library("crossentropy")
         if native is not None:
             return _nll_natively(native, x, target, weight, reduction, ignore_index)
-    a, t = _in_three(wide(x), target)
+    a, t = _in_three(x, target)
     count, classes, places = a.shape
     counts = _counted(t, classes, ignore_index)
     chosen = t if counts is None else np.where(counts, t, 0)
-    values = -a[np.arange(count)[:, None], chosen, np.arange(places)[None]]
+    values = -wide(a[np.arange(count)[:, None], chosen, np.arange(places)[None]])
+    number = values.dtype.type
     weights = None if weight is None else wide(weight)[chosen]
     if weights is not None:
         values = values * weights
     if counts is not None:
-        values = np.where(counts, values, a.dtype.type(0))
-        weights = counts.astype(a.dtype) if weights is None else np.where(counts, weights, a.dtype.type(0))
-    total = a.dtype.type(t.size) if weights is None else np.add.reduce(weights, axis=None)
+        values = np.where(counts, values, number(0))
+        weights = counts.astype(values.dtype) if weights is None else np.where(counts, weights, number(0))
+    total = number(t.size) if weights is None else np.add.reduce(weights, axis=None)
     if reduction == 0:
         return values.reshape(target.shape).astype(x.dtype, copy=False), np.zeros((), x.dtype)
     made = _sum(np.ascontiguousarray(values), None, False, None)

@@ -13,7 +13,7 @@ from numpy import ndarray
 
 from ....native import library
 from .. import memory
-from ..reduce.reductions import narrow, wide
+from ..halves import FLOAT32, is_half, narrow, suffix, wide
 from ..table import kernel
 
 _FLOAT64 = np.dtype(np.float64)
@@ -147,6 +147,10 @@ def _narrowed(made: tuple[Any, ...], needs: tuple[bool, ...], dtype: np.dtype, k
 @kernel
 def layer_norm(x: ndarray, dims: int, weight: ndarray | None, bias: ndarray | None, eps: float) -> Any:
     """(result, mean, 1 / deviation) over the last `dims` dimensions."""
+    if is_half(x.dtype) and x.size and (functions := library("layernorm")) is not None:
+        out, mean, inverse = _half_rows(functions, _dense(x), dims, weight, bias, eps, True)
+        kept = x.dtype if weight is None else weight.dtype
+        return out, narrow(mean, kept), narrow(inverse, kept)
     a = _dense(wide(x))
     shape, kind = a.shape, a.dtype
     w, b = _like(weight, kind), _like(bias, kind)
@@ -163,6 +167,17 @@ def layer_norm(x: ndarray, dims: int, weight: ndarray | None, bias: ndarray | No
         mean, _, inverse = _moments(a, tuple(range(a.ndim - dims, a.ndim)), eps)
         out = _affine((a - mean) * inverse, w, b)
     return _handed_out(x, weight, out, mean, inverse)
+
+
+def _half_rows(functions: Any, x: ndarray, dims: int, weight: ndarray | None, bias: ndarray | None, eps: float,
+               centred: bool) -> tuple[ndarray, ndarray | None, ndarray]:
+    """The norm of rows in half precision, widened a few at a time; the statistics are float32."""
+    saved = (*x.shape[:x.ndim - dims], *(1,) * dims)
+    out, inverse = memory.empty(x.shape, x.dtype), np.empty(saved, FLOAT32)
+    mean = np.empty(saved, FLOAT32) if centred else None
+    getattr(functions, "fl_layer_norm_" + suffix(x.dtype))(
+        x, _like(weight, FLOAT32), _like(bias, FLOAT32), out, mean, inverse, inverse.size, x.size // inverse.size, eps, centred)
+    return out, mean, inverse
 
 
 def layer_norm_only(x: ndarray, dims: int, weight: ndarray | None, bias: ndarray | None, eps: float) -> ndarray:
@@ -219,6 +234,13 @@ def _row_gradients(functions: Any, g: ndarray, x: ndarray, inner: tuple[int, ...
 @kernel
 def rms_norm(x: ndarray, dims: int, weight: ndarray | None, eps: float) -> tuple[ndarray, ndarray]:
     """(x * inverse * weight, inverse), inverse = 1 / sqrt(mean(x * x) + eps) over the last `dims` dimensions."""
+    if is_half(x.dtype):
+        functions = library("layernorm") if x.size else None
+        if functions is not None:
+            out, _, inverse = _half_rows(functions, _dense(x), dims, weight, None, eps, False)
+            return out, inverse
+        out, inverse = rms_norm(wide(x), dims, None if weight is None else wide(weight), eps)
+        return narrow(out, x.dtype), inverse
     saved = (*x.shape[:x.ndim - dims], *(1,) * dims)
     functions = _functions("layernorm", x) if weight is None or weight.dtype is x.dtype else None
     if functions is not None:
@@ -236,6 +258,9 @@ def rms_norm(x: ndarray, dims: int, weight: ndarray | None, eps: float) -> tuple
 def rms_norm_grad(g: ndarray, x: ndarray, dims: int, inverse: ndarray, weight: ndarray | None,
                   needs: tuple[bool, bool]) -> tuple[Any, Any]:
     """Gradients of input and weight (None where not needed)."""
+    if is_half(x.dtype):
+        made = rms_norm_grad(wide(g), wide(x), dims, inverse, None if weight is None else wide(weight), needs)
+        return tuple([m if m is None else narrow(m, x.dtype) for m in made])
     inner = x.shape[x.ndim - dims:]
     functions = _functions("layernorm", x) if g.dtype is x.dtype and (weight is None or weight.dtype is x.dtype) else None
     if functions is not None:

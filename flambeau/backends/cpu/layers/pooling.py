@@ -16,7 +16,7 @@ from numpy import ndarray
 
 from ....native import library
 from .. import memory
-from ..reduce.reductions import narrow, wide
+from ..halves import narrow, wide
 from ..shape.windows import Windows
 from ..table import kernel
 from .resample import along

@@ -15,12 +15,14 @@ import numpy as np
 from numpy import ndarray
 
 from .. import memory, parallel
+from ..halves import FLOAT32, cast, narrow
 from ..layouts import by_rule, laid_out
 from ..table import KERNELS, kernel
 from . import gemm
 
 _BLAS = "fdFD"
-_FLOAT32 = np.dtype(np.float32)
+_HALF = "eE"               # float16 and bfloat16
+_NATIVE = "fdeE"
 _POOLED = 1 << 16          # elements of a result from which memory comes from the pool
 _EXACT = 1 << 53           # integers below it are exact in float64
 _WORTH_CONVERTING = 1 << 12
@@ -34,7 +36,7 @@ def product(a: ndarray, b: ndarray) -> ndarray:
         return np.matmul(a, b)
     kind = a.dtype.kind
     if kind in "fV":
-        return np.matmul(a.astype(_FLOAT32), b.astype(_FLOAT32)).astype(a.dtype)
+        return narrow(np.matmul(cast(a, FLOAT32), cast(b, FLOAT32)), a.dtype)
     if kind == "b":
         return np.matmul(a, b)
     if a.size > _WORTH_CONVERTING and _fits(a, b):
@@ -53,7 +55,8 @@ def _fits(a: ndarray, b: ndarray) -> bool:
 @kernel
 def mm(a: ndarray, b: ndarray) -> ndarray:
     if a.dtype.char not in _BLAS:
-        return product(a, b)
+        made = gemm.mm(a, b) if a.dtype.char in _HALF else None
+        return product(a, b) if made is None else made
     if a.shape[1] == 1:  # (np.dot makes nothing of zero times what is not a number, where one matrix is a number)
         return np.multiply(a, b)
     made = gemm.mm(a, b) if a.size * b.shape[1] >= gemm.WORTH else None
@@ -68,7 +71,8 @@ def mm(a: ndarray, b: ndarray) -> ndarray:
 @kernel
 def bmm(a: ndarray, b: ndarray) -> ndarray:
     if a.dtype.char not in _BLAS:
-        return product(a, b)
+        made = gemm.bmm(a, b) if a.dtype.char in _HALF else None
+        return product(a, b) if made is None else made
     made = gemm.bmm(a, b) if a.size * b.shape[2] >= gemm.WORTH else None
     if made is not None:
         return made
@@ -113,17 +117,17 @@ def grouped_mm(a: ndarray, b: ndarray, ends: ndarray | None) -> ndarray:
 def dot(a: ndarray, b: ndarray) -> Any:
     if a.dtype.char in _BLAS:
         return np.dot(a, b)
-    return np.asarray(product(a[None], b[:, None])[0, 0])
+    return np.asarray(mm(a[None], b[:, None])[0, 0])
 
 
-KERNELS["mv"] = lambda a, v: np.matmul(a, v) if a.dtype.char in _BLAS else product(a, v[:, None])[:, 0]
+KERNELS["mv"] = lambda a, v: np.matmul(a, v) if a.dtype.char in _BLAS else mm(a, v[:, None])[:, 0]
 KERNELS["vdot"] = lambda a, b: dot(a.conj(), b)
 KERNELS["matmul_2d"] = np.dot  # small real matrices: half the overhead of np.matmul
 
 
 def _wide(x: ndarray) -> ndarray:
     """Half precision as float32: scaling and adding round only once, at the end."""
-    return x.astype(_FLOAT32) if x.dtype.char not in _BLAS and x.dtype.kind not in "iub" else x
+    return cast(x, FLOAT32) if x.dtype.char not in _BLAS and x.dtype.kind not in "iub" else x
 
 
 def _scaled_sum(self: ndarray, made: ndarray, beta: Any, alpha: Any, native: np.dtype) -> ndarray:
@@ -139,7 +143,8 @@ def _scaled_sum(self: ndarray, made: ndarray, beta: Any, alpha: Any, native: np.
 
 @kernel
 def addmm(self: ndarray, mat1: ndarray, mat2: ndarray, beta: Any, alpha: Any) -> ndarray:
-    if self.dtype is mat1.dtype and mat1.dtype.char in "fd" and mat1.shape[0] * mat1.shape[1] * mat2.shape[1] >= gemm.WORTH:
+    if self.dtype is mat1.dtype and mat1.dtype.char in _NATIVE and (
+            mat1.shape[0] * mat1.shape[1] * mat2.shape[1] >= gemm.worth(mat1.dtype)):
         made = gemm.linear(mat1, mat2.T, self) if beta == 1 == alpha and self.ndim == 1 else None
         if made is None and beta != 0:
             out = memory.empty((mat1.shape[0], mat2.shape[1]), mat1.dtype)
@@ -157,7 +162,8 @@ def addmv(self: ndarray, mat: ndarray, vec: ndarray, beta: Any, alpha: Any) -> n
 
 @kernel
 def baddbmm(self: ndarray, batch1: ndarray, batch2: ndarray, beta: Any, alpha: Any) -> ndarray:
-    if self.dtype is batch1.dtype and beta != 0 and batch1.size * batch2.shape[2] >= gemm.WORTH and batch1.dtype.char in "fd":
+    if self.dtype is batch1.dtype and beta != 0 and batch1.dtype.char in _NATIVE and (
+            batch1.size * batch2.shape[2] >= gemm.worth(batch1.dtype)):
         out = memory.empty((*batch1.shape[:2], batch2.shape[2]), batch1.dtype)
         out[...] = self
         made = gemm.bmm(batch1, batch2, alpha, beta, out)

@@ -4,6 +4,9 @@ Rows of operations (ops/pointwise/families.py) enter an expression per kernel. T
 eager mode builds a small library per expression and dtype when a large array first asks for it (`run`). In an expression the
 letters a, b, c... are the kernel's arguments in order, numbers included; `T` is the element type, and functions are those of
 vmath.h without their suffix. Constants have no suffix either: `to_c` makes them fit the dtype.
+
+Half precision is computed in float: a strip of each argument is widened into a buffer that stays in the first cache, and the
+strip of the result is rounded from another (half.h).
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import ml_dtypes
 import numpy as np
 from numpy import ndarray
 
@@ -30,6 +34,7 @@ C_TYPES = {"f32": "float", "f64": "double", "i8": "int8_t", "i16": "int16_t", "i
            "u8": "uint8_t", "b8": "uint8_t"}
 SUFFIXES = {np.dtype(t): s for t, s in ((np.float32, "f32"), (np.float64, "f64"), (np.int8, "i8"), (np.int16, "i16"),
                                         (np.int32, "i32"), (np.int64, "i64"), (np.uint8, "u8"), (np.bool_, "b8"))}
+HALVES = {np.dtype(ml_dtypes.bfloat16): "bf16", np.dtype(np.float16): "f16"}  # elements that are computed as f32
 _CHEAP = frozenset("""
     atleast atmost ceil copysign fabs floor fmax fmin isfinite isinf isnan largest max min rint signbit square
     sizeof trunc""".split())  # functions of vmath.h that cost no more than an addition
@@ -154,22 +159,23 @@ static __attribute__((noinline)) void strip(R *o, long so, {parameters}long n) {
     row(o, so, {arguments}n);
 }}
 
-void fl_flat_TAG(R *o, {pointers}{numbers}long mask, long n) {{
+{halves}
+void fl_flat_TAG(E *o, {pointers}{numbers}long mask, long n) {{
     {flat_steps}
     int team = fl_team(n * {cost});
     if (team == 1) {{
-        strip(o, 1, {arguments}n);
+        STRIP(o, 1, {flat_arguments}n);
         return;
     }}
     #pragma omp parallel num_threads(team)
     {{
         long from, to;
         fl_share(n, 64, omp_get_thread_num(), omp_get_num_threads(), &from, &to);
-        if (from < to) strip(o + from, 1, {shifted}to - from);
+        if (from < to) STRIP(o + from, 1, {shifted}to - from);
     }}
 }}
 
-void fl_walk_TAG(R *o, {pointers}{numbers}const long *g, long dims) {{
+void fl_walk_TAG(E *o, {pointers}{numbers}const long *g, long dims) {{
     long inner = g[dims - 1], rows = 1;
     for (long d = 0; d < dims - 1; d++) rows *= g[d];
     #pragma omp parallel num_threads(fl_team(rows * inner * {cost}))
@@ -178,7 +184,7 @@ void fl_walk_TAG(R *o, {pointers}{numbers}const long *g, long dims) {{
         if (dims == 1) {{
             fl_share(inner, 64, omp_get_thread_num(), omp_get_num_threads(), &from, &to);
             for (long k = 0; k <= {arrays}; k++) at[k] = from * g[k + 1];
-            if (from < to) strip(o + at[0], g[1], {walked}to - from);
+            if (from < to) STRIP(o + at[0], g[1], {walked}to - from);
         }} else {{
             fl_share(rows, 1, omp_get_thread_num(), omp_get_num_threads(), &from, &to);
             long rest = from;
@@ -188,7 +194,7 @@ void fl_walk_TAG(R *o, {pointers}{numbers}const long *g, long dims) {{
                 for (long k = 0; k <= {arrays}; k++) at[k] += index[d] * g[(k + 1) * dims + d];
             }}
             for (long r = from; r < to; r++) {{
-                strip(o + at[0], g[2 * dims - 1], {walked}inner);
+                STRIP(o + at[0], g[2 * dims - 1], {walked}inner);
                 for (long d = dims - 2; d >= 0; d--) {{
                     for (long k = 0; k <= {arrays}; k++) at[k] += g[(k + 1) * dims + d];
                     if (++index[d] < g[d]) break;
@@ -197,6 +203,18 @@ void fl_walk_TAG(R *o, {pointers}{numbers}const long *g, long dims) {{
                 }}
             }}
         }}
+    }}
+}}
+"""
+
+# What stands between memory in half precision and the loop over floats. An argument that is a number comes without an address.
+_HALVES = """
+static __attribute__((noinline)) void half_strip(E *o, long so, {parameters}long n) {{
+    {buffers}
+    for (long at = 0; at < n; at += 512) {{
+        long m = n - at < 512 ? n - at : 512;
+        {widened}
+        {computed}
     }}
 }}
 """
@@ -211,7 +229,8 @@ class Loops:
         self.positions = [i for i, letter in enumerate(e.args) if letter in used and i not in entry.numbers_only]
         self.numbers = [i for i, letter in enumerate(e.args) if letter in used and i in entry.numbers_only]
         self.mask_position = MASKS.get(kernel)
-        self.alike = not self.numbers and self.mask_position is None and len(self.positions) == len(e.args)
+        self.half = HALVES.get(dtype)
+        self.alike = not self.numbers and self.mask_position is None and len(self.positions) == len(e.args) and not self.half
         self.dtype, self.result = dtype, _BOOL if entry.is_bool else dtype
         text = self._source(e)
         self.tag = hashlib.sha256(text.encode()).hexdigest()[:16]  # no two libraries have functions of one name
@@ -223,7 +242,8 @@ class Loops:
             raise Postponed
         from ....native import toolchain
         made = ctypes.CDLL(str(toolchain.build(self.source, "pointwise", FLAGS)))
-        kinds = "p" * len(self.positions) + ("l" if self.dtype.kind in "iub" else "d") * len(self.numbers)
+        each = ["pd" if self.half and i != self.mask_position else "p" for i in self.positions]
+        kinds = "".join(each) + ("l" if self.dtype.kind in "iub" else "d") * len(self.numbers)
         flat, walk = f"fl_flat_{self.tag}", f"fl_walk_{self.tag}"
         functions = Library(made, {flat: f":p{kinds}ll", walk: f":p{kinds}pl"})
         self.flat, self.walk = getattr(functions, flat), getattr(functions, walk)
@@ -231,42 +251,67 @@ class Loops:
     def fits(self, value: Any) -> bool:
         """Whether a Python number is one of this dtype's."""
         kind = value.__class__
-        return kind is int or kind is bool or (kind is float and self.dtype.kind == "f")
+        return kind is int or kind is bool or (kind is float and self.dtype.kind in "fV")
 
     def _source(self, e: Expression) -> str:
-        suffix = SUFFIXES[self.dtype]
+        suffix = "f32" if self.half else SUFFIXES[self.dtype]
         kind, integer = C_TYPES[suffix], self.dtype.kind in "iub"
         arrays = [(e.args[i], "uint8_t" if i == self.mask_position else "T") for i in self.positions]
         numbers = [e.args[i] for i in self.numbers]
         number_parameters = "".join(f"{'long' if integer else 'double'} {x}_, " for x in numbers)
+        number_arguments = "".join(f"{x}_, " for x in numbers)
         calls = sum(f not in _CHEAP for f in re.findall(r"(\w+)\(", e.c))
 
         def choice(steps: tuple[int, ...]) -> str:
             test = " && ".join(["so == 1", *[f"s{x} == {s}" for (x, _), s in zip(arrays, steps)]])
             given = "".join(f"p{x}, {s}, " for (x, _), s in zip(arrays, steps))
-            return f"if ({test}) {{ row(o, 1, {given}{''.join(f'{x}_, ' for x in numbers)}n); return; }}"
+            return f"if ({test}) {{ row(o, 1, {given}{number_arguments}n); return; }}"
+
+        def stored(text: str) -> str:
+            """Text for each array as it lies in memory: {x} is its letter, {k} its place; a half one may be a number."""
+            return "".join(text.format(x=x, k=k, k1=k + 1, k3=k + 3) + (f"n{x}, " if self.half and t == "T" else "")
+                           for k, (x, t) in enumerate(arrays))
 
         combinations = [s for s in itertools.product((1, 0), repeat=len(arrays)) if any(s) or len(s) == 1]
+        element = {x: "uint16_t" if self.half and t == "T" else t for x, t in arrays}
+        number = {x: f"double n{x}, " if self.half and t == "T" else "" for x, t in arrays}
         text = _ROW.format(
             parameters="".join(f"const {t} *p{x}, long s{x}, " for x, t in arrays) + number_parameters,
             fixed=" ".join([f"{t} f{x} = *p{x};" for x, t in arrays] + [f"T {x} = (T){x}_;" for x in numbers]),
             loads=" ".join(f"{t} {x} = s{x} ? p{x}[i * s{x}] : f{x};" for x, t in arrays),
             value=to_c(e.c, suffix, {}),
             choices="\n    ".join(map(choice, combinations)),
-            arguments="".join(f"p{x}, s{x}, " for x, _ in arrays) + "".join(f"{x}_, " for x in numbers),
-            pointers="".join(f"const {t} *p{x}, " for x, t in arrays), numbers=number_parameters, cost=1 + 4 * calls,
-            flat_steps=" ".join(f"long s{x} = !(mask >> {k} & 1);" for k, (x, _) in enumerate(arrays)),
-            shifted="".join(f"p{x} + from * s{x}, s{x}, " for x, _ in arrays) + "".join(f"{x}_, " for x in numbers),
-            walked="".join(f"p{x} + at[{k + 1}], g[{k + 3} * dims - 1], " for k, (x, _) in enumerate(arrays)) +
-            "".join(f"{x}_, " for x in numbers),
-            arrays=len(arrays))
-        return (f"// {e.c}\n#include \"runtime.h\"\n#include \"vmath.h\"\ntypedef {kind} T;\n"
-                f"typedef {C_TYPES[SUFFIXES[self.result]]} R;\n{text}")
+            arguments="".join(f"p{x}, s{x}, " for x, _ in arrays) + number_arguments,
+            pointers="".join(f"const {element[x]} *p{x}, {number[x]}" for x, t in arrays), numbers=number_parameters,
+            cost=1 + 4 * calls, flat_steps=" ".join(f"long s{x} = !(mask >> {k} & 1);" for k, (x, _) in enumerate(arrays)),
+            flat_arguments=stored("p{x}, s{x}, ") + number_arguments,
+            shifted=stored("p{x} + from * s{x}, s{x}, ") + number_arguments,
+            walked=stored("p{x} + at[{k1}], g[{k3} * dims - 1], ") + number_arguments, arrays=len(arrays),
+            halves=self._halves(arrays, number_parameters, number_arguments) if self.half else "")
+        result = C_TYPES["f32" if self.half and self.result is self.dtype else SUFFIXES[self.result]]
+        header = '#include "half.h"\n' if self.half else ""
+        return (f"// {e.c}\n#include \"runtime.h\"\n#include \"vmath.h\"\n{header}typedef {kind} T;\n"
+                f"typedef {result} R;\ntypedef {'uint16_t' if self.half and self.result is self.dtype else 'R'} E;\n"
+                f"#define STRIP {'half_strip' if self.half else 'strip'}\n{text}")
+
+    def _halves(self, arrays: list[tuple[str, str]], number_parameters: str, number_arguments: str) -> str:
+        """The function that widens, computes and rounds, a strip at a time."""
+        wide = [x for x, t in arrays if t == "T"]
+        rounds = self.result is self.dtype
+        given = "".join(f"w{x}, p{x} && s{x}, " if t == "T" else f"p{x} + at * s{x}, s{x}, " for x, t in arrays)
+        computed = f"strip({'wo, 1' if rounds else 'o + at * so, so'}, {given}{number_arguments}m);"
+        return _HALVES.format(
+            parameters="".join(f"const uint16_t *p{x}, long s{x}, double n{x}, " if t == "T" else
+                               f"const uint8_t *p{x}, long s{x}, " for x, t in arrays) + number_parameters,
+            buffers=" ".join([f"T w{x}[512];" for x in wide] + ["T wo[512];"] * rounds),
+            widened=" ".join(f"if (p{x}) fl_widen_{self.half}(p{x} + at * s{x}, s{x}, w{x}, s{x} ? m : 1); else w{x}[0] = n{x};"
+                             for x in wide),
+            computed=computed + (f" fl_round_{self.half}(wo, o + at * so, so, m);" if rounds else ""))
 
 
 def suits(e: Expression, dtype: np.dtype) -> bool:
     """Whether an expression is right for a dtype, and can be written in C for it."""
-    return dtype in SUFFIXES and {"u": "i"}.get(dtype.kind, dtype.kind) in e.kinds
+    return (dtype in SUFFIXES and {"u": "i"}.get(dtype.kind, dtype.kind) in e.kinds) or (dtype in HALVES and "f" in e.kinds)
 
 
 _loops: dict[tuple[str, str], Loops | None] = {}
@@ -316,6 +361,8 @@ def run(kernel: str, *args: Any, out: ndarray | None = None) -> ndarray | None:
         return None
     if loops.mask_position is not None or not main.ndim:
         main = max((x for x in args if type(x) is ndarray), key=_dimensions)
+    if loops.half:
+        return _run_halves(loops, main, args, out)
     shape, scalars, arrays, bit = main.shape, 0, [], 1
     flat = main.flags.c_contiguous
     for i in loops.positions:
@@ -333,20 +380,71 @@ def run(kernel: str, *args: Any, out: ndarray | None = None) -> ndarray | None:
             scalars |= bit
         arrays.append(x)
         bit <<= 1
-    numbers = []
-    for i in loops.numbers:
-        x = args[i]
-        if not loops.fits(x):
-            if type(x) is not ndarray or x.ndim or x.dtype is not dtype:
-                return None
-            x = x.item()
-        numbers.append(x)
+    numbers = _numbers(loops, args)
+    if numbers is None:
+        return None
     if flat and (out is None or out is main or (out.flags.c_contiguous and out.shape == shape)):
         if out is None:
             out = memory.empty(shape, loops.result)
         loops.flat(out, *arrays, *numbers, scalars, out.size)
         return out
     return _walk(loops, main, arrays, numbers, out)
+
+
+def _numbers(loops: Loops, args: tuple[Any, ...]) -> list[Any] | None:
+    """The arguments that are numbers; None where one is not of the loops' dtype."""
+    numbers = []
+    for i in loops.numbers:
+        x = args[i]
+        if not loops.fits(x):
+            if type(x) is not ndarray or x.ndim or x.dtype is not loops.dtype:
+                return None
+            x = x.item()
+        numbers.append(x)
+    return numbers
+
+
+def _run_halves(loops: Loops, main: ndarray, args: tuple[Any, ...], out: ndarray | None) -> ndarray | None:
+    """The same for half precision, where a Python number is not rounded before it is used."""
+    dtype, shape, flat = loops.dtype, main.shape, main.flags.c_contiguous and main.ndim
+    arrays, given, scalars = [], [], 0
+    for k, i in enumerate(loops.positions):
+        x = args[i]
+        if i == loops.mask_position:
+            if type(x) is not ndarray or x.dtype is not _BOOL:
+                return None
+            given.append(x)
+        elif type(x) is not ndarray:
+            if not loops.fits(x):
+                return None
+            given += None, x
+            scalars |= 1 << k
+            continue
+        elif x.dtype is dtype and x.ndim:
+            given += x, 0.0
+        elif x.dtype is dtype:
+            given += None, float(x)
+            scalars |= 1 << k
+            continue
+        else:
+            return None
+        arrays.append(x)
+        flat = flat and x.shape == shape and x.flags.c_contiguous
+    numbers = _numbers(loops, args)
+    if numbers is None or not arrays:
+        return None
+    if flat and (out is None or (out.flags.c_contiguous and out.shape == shape)):
+        if out is None:
+            out = memory.empty(shape, loops.result)
+        loops.flat(out, *given, *numbers, scalars, out.size)
+        return out
+    if loops.mask_position is not None:
+        return None if len(arrays) < len(loops.positions) else _walk(loops, main, arrays, [*given, *numbers], out)
+    places = [given[2 * k] if given[2 * k] is not None else _NUMBER for k in range(len(loops.positions))]
+    return _walk(loops, main, places, [*given, *numbers], out)
+
+
+_NUMBER = np.zeros((), np.uint16)  # stands for a number among arrays: its step is 0
 
 
 def _of_contiguous(loops: Loops, x: ndarray, args: tuple[Any, ...]) -> ndarray | None:
@@ -398,7 +496,7 @@ def _walk(loops: Loops, main: ndarray, arrays: list[ndarray], numbers: list[Any]
         if plan.strides is not None:
             out = ndarray(plan.shape, loops.result, out, 0, plan.strides)
     if out.size:
-        loops.walk(out, *arrays, *numbers, plan.address, plan.dims)
+        loops.walk(out, *([] if loops.half else arrays), *numbers, plan.address, plan.dims)
     return out
 
 

@@ -10,10 +10,11 @@ from numpy import ndarray
 from ....native import library
 from ...geometry import reduced_shape
 from .. import memory
+from ..halves import FLOAT32, narrow, wide
 from ..layouts import contiguous
 from ..parallel import SPLIT, split
 from ..table import kernel
-from .reductions import FLOAT32, INT64, Axes, axes_of, empty_within, grid, narrow, one_axis, wide
+from .reductions import INT64, Axes, axes_of, empty_within, grid, one_axis
 
 
 def _native_extremes(x: ndarray, sizes: tuple[int, int, int], least: bool, shape: tuple[int, ...], values: bool,

@@ -10,9 +10,10 @@ from numpy import ndarray
 
 from ...dtypes import PARTS
 from ...geometry import reduced_shape
+from ..halves import narrow, wide
 from ..layouts import contiguous, laid_out
 from ..table import kernel
-from .reductions import _SIZES, _SQUARES, Axes, _native_sums, add_up, axes_of, grid, narrow, wide
+from .reductions import _SIZES, _SQUARES, Axes, _native_sums, add_up, axes_of, grid
 
 
 def magnitude(x: ndarray) -> ndarray:

@@ -8,39 +8,25 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 from numpy import ndarray
 
 from ....native import arrays, library
 from ...geometry import reduced_shape
 from .. import memory
+from ..halves import FLOAT32, NARROW, cast, narrow, wide
 from ..layouts import contiguous
 from ..parallel import LARGE, large
 from ..table import kernel
 
-FLOAT32 = np.dtype(np.float32)
 FLOAT64 = np.dtype(np.float64)
 INT64 = np.dtype(np.int64)
 BOOL = np.dtype(np.bool_)
 UINT8 = np.dtype(np.uint8)
-NARROW = frozenset(np.dtype(t).num for t in (np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn,
-                                              ml_dtypes.float8_e5m2))
 SMALL = 1 << 13   # below this many elements NumPy's own loop is faster
 ROWS = 1 << 8     # elements that may be added one after the other in their own precision
 
 Axes = "tuple[int, ...] | None"
-
-
-def wide(x: ndarray) -> ndarray:
-    """Half-precision types are computed in float32, complex32 in complex64."""
-    if x.dtype.num in NARROW:
-        return x.astype(FLOAT32)
-    return x if x.dtype.kind != "W" else x.astype(np.complex64)
-
-
-def narrow(x: Any, dtype: np.dtype) -> Any:
-    return x if x.dtype is dtype else x.astype(dtype)
 
 
 def count_of(x: ndarray, axes: Axes) -> int:
@@ -189,7 +175,7 @@ def sum_(x: ndarray, axes: Axes = None, keepdim: bool = False, dtype: np.dtype |
     if dtype.num == FLOAT32.num or dtype.num == FLOAT64.num:
         return add_up(narrow(x, FLOAT32 if dtype.num == FLOAT32.num else FLOAT64), axes, keepdim)
     if dtype.num in NARROW:
-        return add_up(x.astype(FLOAT32), axes, keepdim).astype(dtype)
+        return add_up(cast(x, FLOAT32), axes, keepdim).astype(dtype)
     if dtype.kind == "c":
         return _add_complex(x, axes, keepdim, dtype)
     if dtype.kind == "b":
@@ -210,7 +196,7 @@ def mean(x: ndarray, axes: Axes = None, keepdim: bool = False, dtype: np.dtype |
     dtype = dtype or x.dtype
     n = count_of(x, axes)
     if dtype.num in NARROW:
-        total = add_up(x.astype(FLOAT32), axes, keepdim)
+        total = add_up(cast(x, FLOAT32), axes, keepdim)
         return (total / FLOAT32.type(n)).astype(dtype)
     total = sum_(x, axes, keepdim, dtype)
     return total / dtype.type(n)
@@ -296,7 +282,7 @@ def prod(x: ndarray, axes: Axes = None, keepdim: bool = False, dtype: np.dtype |
     if dtype is None:
         dtype = INT64 if x.dtype.kind in "iub" else x.dtype
     if dtype.num in NARROW:
-        return contiguous(np.multiply.reduce(x.astype(FLOAT32), axis=axes_of(x, axes), keepdims=keepdim).astype(dtype), x)
+        return contiguous(np.multiply.reduce(cast(x, FLOAT32), axis=axes_of(x, axes), keepdims=keepdim).astype(dtype), x)
     if dtype.kind == "b":
         return contiguous(np.all(x, axis=axes_of(x, axes), keepdims=keepdim), x)
     x = narrow(x, dtype)
@@ -310,7 +296,7 @@ def prod(x: ndarray, axes: Axes = None, keepdim: bool = False, dtype: np.dtype |
 
 
 def _truth(x: ndarray) -> ndarray:
-    return x if x.dtype.kind != "V" else x.astype(FLOAT32) != 0
+    return x if x.dtype.kind != "V" else cast(x, FLOAT32) != 0
 
 
 @kernel
@@ -391,7 +377,7 @@ def _half_logsumexp(x: ndarray, axes: Axes, keepdim: bool) -> Any:
     def rounded(a: Any) -> Any:
         return np.asarray(a).astype(x.dtype).astype(FLOAT32)
 
-    a = x.astype(FLOAT32)
+    a = cast(x, FLOAT32)
     top = np.maximum.reduce(a, axis=axes, keepdims=True)
     top = np.where(np.isinf(top), FLOAT32.type(0), top)
     total = np.add.reduce(rounded(np.exp(rounded(a - top))), axis=axes, keepdims=True)

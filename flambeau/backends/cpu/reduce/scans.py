@@ -9,9 +9,10 @@ from numpy import ndarray
 
 from ....native import arrays, library
 from .. import memory
+from ..halves import FLOAT32, NARROW, cast, is_half, narrow, suffix, wide
 from ..layouts import contiguous
 from ..table import kernel
-from .reductions import FLOAT32, FLOAT64, INT64, NARROW, narrow, wide
+from .reductions import FLOAT64, INT64
 
 _FEW = 1 << 12  # up to here the number of calls counts, not the work
 
@@ -151,10 +152,13 @@ def _natively(names: tuple[str, str], axis: int, *given: ndarray) -> ndarray | N
     """One of two functions, for float32 and float64, called with (arrays..., result, how many elements are before, along and
     behind the axis); None where they do not serve."""
     x = given[0]
-    functions = library("softmax") if x.dtype.char in "fd" and x.size and x.ndim else None
+    shape, half = x.shape, is_half(x.dtype)
+    if half and shape and axis % len(shape) != len(shape) - 1:  # elsewhere by way of whole arrays
+        made = _natively(names, axis, *map(wide, given))
+        return made if made is None else narrow(made, x.dtype)
+    functions = library("softmax") if (half or x.dtype.char in "fd") and x.size and x.ndim else None
     if functions is None:
         return None
-    shape = x.shape
     n = shape[axis]
     out = arrays.room_like(x)
     if out is None or len(given) > 1:
@@ -162,14 +166,15 @@ def _natively(names: tuple[str, str], axis: int, *given: ndarray) -> ndarray | N
     if out is None:
         out = memory.empty(shape, x.dtype)
     inner = 1 if axis == len(shape) - 1 else math.prod(shape[axis + 1:])
-    getattr(functions, names[x.dtype.char == "d"])(*given, out, x.size // (n * inner), n, inner)
+    name = names[x.dtype.char == "d"] if not half else names[0].replace("f32", suffix(x.dtype))
+    getattr(functions, name)(*given, out, x.size // (n * inner), n, inner)
     return out
 
 
 @kernel
 def softmax(x: ndarray, axis: int, dtype: np.dtype | None = None) -> ndarray:
     if dtype is not None and x.dtype.num != dtype.num:
-        x = x.astype(dtype)
+        x = cast(x, dtype)
     made = _natively(("fl_softmax_f32", "fl_softmax_f64"), axis, x)
     return made if made is not None else _normalised(x, axis, False)
 
@@ -177,7 +182,7 @@ def softmax(x: ndarray, axis: int, dtype: np.dtype | None = None) -> ndarray:
 @kernel
 def log_softmax(x: ndarray, axis: int, dtype: np.dtype | None = None) -> ndarray:
     if dtype is not None and x.dtype.num != dtype.num:
-        x = x.astype(dtype)
+        x = cast(x, dtype)
     made = _natively(("fl_log_softmax_f32", "fl_log_softmax_f64"), axis, x)
     return made if made is not None else _normalised(x, axis, True)
 
