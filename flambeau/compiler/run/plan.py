@@ -9,6 +9,7 @@ from collections import Counter
 from operator import is_not
 from sys import getrefcount
 from typing import Any
+from weakref import getweakrefcount
 
 from ...autograd.node import Node, VersionCounter, start_counter, version_of
 from ...autograd.views import mark_view
@@ -256,6 +257,7 @@ class Plan:
         self.reads, self.shape = reads, shape
         self.pause: int | None = 1  # calls until replay.py is asked again; None: it can do nothing for this plan
         self.wait = 1
+        self.remade = ctypes.c_long()  # how many gradients were given other memory
         self.brought: dict[int, float] = {}  # floats among the arguments that each call brings, by number
         self.numbers = recorder.numbers
         self.number_guards = recorder.number_guards
@@ -444,9 +446,11 @@ class Plan:
             g.present = now is not None
             if grad is not None and getrefcount(grad) - (2 if now is grad else 0) <= _UNSEEN and (
                     getrefcount(grad._array) <= 2 and getrefcount(g.memory) <= 3 and grad._array.base is g.memory
-                    and grad._node is None and (grad._counter is None or getrefcount(grad._counter) <= 2)):
+                    and grad._node is None and (grad._counter is None or getrefcount(grad._counter) <= 2)
+                    and not grad.__dict__ and not getweakrefcount(grad)):
                 grad._counter = None  # of a view that is gone
                 return
+        self.remade.value += 1
         storage = g.value.storage
         g.memory = self.program.raw(storage.nbytes)
         g.tensor = grad = _new(Tensor)
@@ -519,7 +523,7 @@ def _can_fail(group: Any) -> bool:
 
 def _meta(tensor: Any) -> Any:
     a = tensor._array
-    return a.shape, a.strides, a.dtype
+    return tensor.__class__, tensor._node is None, tensor._inference, a.shape, a.strides, a.dtype
 
 
 def _mark(node: Any) -> Any:
