@@ -79,7 +79,7 @@ struct replay {
     void **table;
     double *numbers;
     long header, array_slot, node_slot, counter_slot, value_slot, weak_slot, dict_slot;  // offsets in objects
-    void *none, *no, *array_type, *name_grad, *name_base, *name_inference, *name_counter, *name_dict;
+    void *none, *no, *array_type, *name_grad, *name_base, *name_inference, *name_counter, *name_dict, *name_hooks, *leaf_type;
     struct rule *rules; long n_rules;
     struct window *arguments; long n_arguments;
     struct window *found; long n_found;             // gradients that are added to
@@ -137,6 +137,7 @@ static int like(const struct replay *r, const struct window *w, void *tensor) {
     if (TYPE(tensor) != w->type) return 0;
     void *object = AT(tensor, r->array_slot), *node = AT(tensor, r->node_slot);
     if (!object || !node || TYPE(object) != r->array_type || (w->node ? TYPE(node) != w->node : node != r->none)) return 0;
+    if (w->node && w->node == r->leaf_type && !is(node, r->name_hooks, r->none)) return 0;
     const struct array *array = ARRAY(object);
     long size = w->dimensions * sizeof(long);
     return array->type == w->dtype && array->dimensions == w->dimensions && !memcmp(array->shape, w->extent, size)

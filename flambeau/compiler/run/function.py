@@ -21,7 +21,7 @@ from typing import Any
 from ...amp.autocast_mode import _settings as autocast
 from ...autograd import errors
 from ...autograd.function_context import FunctionNode
-from ...autograd.node import AccumulateGrad, Edge
+from ...autograd.node import AccumulateGrad, Edge, hooked
 from ...autograd.state import AUTOCAST, INFERENCE, NO_GRAD, PROFILE, state
 from ...autograd.views import edge_of
 from ...backends import registry
@@ -517,7 +517,8 @@ def signature(leaves: list[Any], mode: int, shape: Any, varying: Any = ()) -> An
         if issubclass(type(a), Tensor):
             array, node = a._array, a._node
             parts.append((a.__class__, array.__class__, array.shape, array.strides, array.dtype.num, None if node is None
-                          else node.__class__ is AccumulateGrad, first.setdefault(id(a), n), a._inference))
+                          else node.__class__ is AccumulateGrad and (node.hooks is None or not hooked(node)),
+                          first.setdefault(id(a), n), a._inference))
         elif type(a) is float and (shape, n) in varying:
             parts.append(float)
         elif type(a) in _SIMPLE:
