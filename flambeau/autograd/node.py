@@ -238,6 +238,12 @@ class Hooks:
         self.accumulated = HookTable()    # post-accumulate-grad hooks of a leaf
 
 
+def hooked(node: Any) -> bool:
+    """Whether a backward pass through a node (or an edge to one) calls something that was registered there."""
+    hooks = getattr(node, "hooks", None)
+    return hooks is not None and bool(hooks.tensor or hooks.pre or hooks.post or hooks.accumulated)
+
+
 class AccumulateGrad(Node):
     """The node of a leaf: adds what arrives to the leaf's `.grad`.
 

@@ -70,7 +70,7 @@ struct undo {              // memory that is saved, in case that the program fai
 };
 
 struct gradient {          // that the program makes, in memory that is used again unless somebody else sees it
-    void *leaf, *tensor, *array, *memory;
+    void *leaf, *tensor, *array, *memory, *attributes;
     long present;          // whether the leaf has one when the call begins
 };
 
@@ -78,8 +78,8 @@ struct replay {
     long (*program)(void **, double *);
     void **table;
     double *numbers;
-    long header, array_slot, node_slot, counter_slot, value_slot;  // offsets in objects
-    void *none, *no, *array_type, *name_grad, *name_base, *name_inference, *name_counter;
+    long header, array_slot, node_slot, counter_slot, value_slot, weak_slot, dict_slot;  // offsets in objects
+    void *none, *no, *array_type, *name_grad, *name_base, *name_inference, *name_counter, *name_dict, *name_hooks, *leaf_type;
     struct rule *rules; long n_rules;
     struct window *arguments; long n_arguments;
     struct window *found; long n_found;             // gradients that are added to
@@ -137,6 +137,7 @@ static int like(const struct replay *r, const struct window *w, void *tensor) {
     if (TYPE(tensor) != w->type) return 0;
     void *object = AT(tensor, r->array_slot), *node = AT(tensor, r->node_slot);
     if (!object || !node || TYPE(object) != r->array_type || (w->node ? TYPE(node) != w->node : node != r->none)) return 0;
+    if (w->node && w->node == r->leaf_type && !is(node, r->name_hooks, r->none)) return 0;
     const struct array *array = ARRAY(object);
     long size = w->dimensions * sizeof(long);
     return array->type == w->dtype && array->dimensions == w->dimensions && !memcmp(array->shape, w->extent, size)
@@ -164,11 +165,18 @@ static void *gradient_of(const struct replay *r, void *leaf) {
     return found;
 }
 
+// Whether a gradient is as good as new: without attributes of the user's, and without weak references that wait for its end.
+static int bare(const struct replay *r, const struct gradient *g) {
+    if (AT(g->tensor, r->weak_slot)) return 0;
+    if (r->dict_slot ? AT(g->tensor, r->dict_slot) != g->attributes : !is(g->tensor, r->name_dict, g->attributes)) return 0;
+    return !py.dict_size(g->attributes);
+}
+
 // Whether nobody but the plan and the leaf can see a gradient's memory.
 static int unseen(const struct replay *r, const struct gradient *g) {
     if (gradient_of(r, g->leaf) != (g->present ? g->tensor : r->none)) return 0;
     if (REFERENCES(g->tensor) > 1 + g->present || AT(g->tensor, r->array_slot) != g->array || REFERENCES(g->array) > 1
-        || REFERENCES(g->memory) > 2 || AT(g->tensor, r->node_slot) != r->none) return 0;
+        || REFERENCES(g->memory) > 2 || AT(g->tensor, r->node_slot) != r->none || !bare(r, g)) return 0;
     void *counter = AT(g->tensor, r->counter_slot);  // there is one once a view was made; if that is gone, it goes too
     if (counter == r->none) return 1;
     return REFERENCES(counter) == 1 && !py.set_attribute(g->tensor, r->name_counter, r->none);

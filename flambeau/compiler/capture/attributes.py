@@ -11,7 +11,7 @@ import enum
 import functools
 import operator
 import types
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from types import (
     BuiltinFunctionType,
     FunctionType,
@@ -29,7 +29,7 @@ from ...nn.module import Module
 from ...optim import optimizer as optimizers
 from ...tensors.parameter import Parameter
 from ...tensors.tensor import Tensor
-from .reads import CONTAINERS, MISSING, PLAIN, SCALARS, Entry, Inherited, Kind, Slot, inherited
+from .reads import MISSING, PLAIN, SCALARS, Entry, Inherited, Kind, Slot, inherited
 from .symbolic import SymFloat
 
 _METADATA = frozenset(("shape", "dtype", "device", "ndim", "requires_grad", "is_leaf", "layout", "T", "mT", "H", "mH", "real",
@@ -40,7 +40,7 @@ _ATTRIBUTES = frozenset((*SCALARS, FunctionType, property, staticmethod, classme
                          GetSetDescriptorType,
                          MethodDescriptorType, WrapperDescriptorType, BuiltinFunctionType, tuple, list, dict, set))
 _ORDINARY = (object, tuple, list, dict, set, int, float, str, BaseException, OrderedDict, types.SimpleNamespace,
-             functools.partial, FunctionType, BuiltinFunctionType)  # whose attributes are found the ordinary way
+             functools.partial, FunctionType, BuiltinFunctionType, defaultdict)  # whose attributes are found the ordinary way
 
 
 _MODULE_GETATTR = Module.__getattr__  # as it is; somebody may put another in its place
@@ -50,7 +50,7 @@ _module_table = ModuleType.__dict__["__dict__"].__get__
 def attribute(w: Any, o: Any, name: str) -> Any:
     """o.name, and what Python looked at to find it."""
     kind = type(o)
-    if kind in PLAIN or kind in CONTAINERS:
+    if kind in PLAIN or kind in (list, dict, set):
         return float if kind is SymFloat and name == "__class__" else getattr(o, name)
     if issubclass(type(o), Tensor):
         return _tensor_attribute(w, o, kind, name)
@@ -104,7 +104,13 @@ def _descriptor(w: Any, o: Any, kind: type, name: str, found: Any, own: bool) ->
     if issubclass(kind, tuple) and type(found) is property and type(found.fget) is operator.itemgetter:
         return getattr(o, name)
     if type(found) is property and found.fget is not None:
-        return w.call(found.fget)(o)
+        try:
+            return w.call(found.fget)(o)
+        except AttributeError:
+            if inherited(kind, "__getattr__") is MISSING:
+                w.note(Inherited, kind, "__getattr__", MISSING)
+                raise
+            return _fallback(w, o, kind, name)
     if type(found) is MemberDescriptorType:
         if inherited(kind, "__getattr__") is not MISSING:
             return _unsure(w, o, name)
@@ -164,7 +170,7 @@ def _fallback(w: Any, o: Any, kind: type, name: str) -> Any:
             w.note(Entry, table, name, value)
         if value is not MISSING:
             return value
-    return getattr(o, name)
+    return w.unwatched(ask, o, name)  # which says that there is none
 
 
 def _unsure(w: Any, o: Any, name: str) -> Any:
@@ -222,6 +228,7 @@ def _class_attribute(w: Any, o: Any, kind: type, name: str) -> Any:
 
 def _super_attribute(w: Any, o: Any, name: str) -> Any:
     start, owner = o.__self_class__, o.__self__
+    w.note(Inherited, start, None, start.__mro__)
     bases = start.__mro__[start.__mro__.index(o.__thisclass__) + 1:]
     for base in bases:
         found = base.__dict__.get(name, MISSING)
@@ -245,16 +252,17 @@ def _tensor_attribute(w: Any, o: Any, kind: type, name: str) -> Any:
         w.metadata(o)
         return getattr(o, name)
     if name == "grad":
-        return o.grad
+        return w.gradient(o.grad)
+    given = id(o) in w.arguments or id(o) in w.gradients  # another tensor may be in its place
     if not name.startswith("_") and name in o.__dict__:
-        if id(o) in w.arguments:
-            w.fail(f"the attribute '{name}' of an argument is looked at")
+        if given:
+            w.fail(f"the attribute '{name}' of an argument or a gradient is looked at")
         elif id(o) in w.known:
             w.note(Entry, o.__dict__, name, o.__dict__[name])
         return getattr(o, name)
     if type(found) is FunctionType:
         return MethodType(found, o)
-    if found is MISSING and id(o) not in w.arguments:  # there is no such attribute: of a tensor that the call made, for sure
+    if found is MISSING and not given:  # there is no such attribute: of a tensor that the call made, for sure
         if id(o) in w.known:
             w.note(Entry, o.__dict__, name, MISSING)
         return getattr(o, name)

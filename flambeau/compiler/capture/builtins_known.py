@@ -19,13 +19,13 @@ from typing import Any
 from ...tensors.parameter import Parameter
 from ...tensors.tensor import Size, Tensor
 from .files import TRUSTED
-from .reads import MISSING, SCALARS, Function, Inherited, Kind, Setting, inherited
+from .reads import CONTAINERS, MISSING, SCALARS, Function, Inherited, Kind, Setting, inherited
 from .symbolic import SymFloat, checked, expression_of, settled
 
 _SIMPLE = (abs, round, divmod, pow, ord, chr, int, float, bool, complex, str, bytes, repr, bin, hex, oct, format, slice, range)
 _FOLDS = (sum, min, max, any, all, sorted)            # their items are added or compared
-_GOING = (enumerate, zip, reversed, itertools.chain, itertools.islice, itertools.product, itertools.zip_longest,
-          itertools.repeat, itertools.count, itertools.pairwise, itertools.cycle)
+_GOING = (enumerate, zip, itertools.chain, itertools.islice, itertools.product, itertools.zip_longest, itertools.count,
+          itertools.pairwise, itertools.cycle)
 _MAKING = (list, tuple, set, frozenset)
 _READS = {list: ("index", "count", "copy", "__len__", "__contains__", "__getitem__"),
           set: ("issubset", "issuperset", "union", "intersection", "difference", "isdisjoint", "copy",
@@ -89,9 +89,16 @@ def _builtin(w: Any, f: Any) -> Any:
 
 def _checked(w: Any, f: Callable[..., Any]) -> Callable[..., Any]:
     """f with arguments whose content is all that counts."""
+    shows = f in (str, repr, format) or f.__name__ == "format"
+    searched = getattr(f, "__self__", None) if f.__name__ in ("index", "count") else None
+
     def call(*args: Any, **kwargs: Any) -> Any:
         for a in (*args, *kwargs.values()):
             w.operand(a, f"'{f.__name__}'")
+            if shows and issubclass(type(a), (Tensor, tuple)):
+                w.shown(a)
+            if type(searched) is tuple:
+                w._contains(searched, a)
         return f(*(args if f in (abs, pow) else settled(args)), **settled(kwargs))
     return call
 
@@ -107,7 +114,7 @@ def _fold(w: Any, f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     if kwargs.get("key") is not None:
         kwargs["key"] = w.call(kwargs["key"])
     if len(args) == 1 or (args and f in (sum, any, all, sorted)):
-        first = map(functools.partial(_element, w), w.iterable(args[0]))
+        first = map(functools.partial(_element, w), w.collected(args[0]) if f is sorted else w.iterable(args[0]))
         made = f(first, *args[1:], **kwargs)
     else:
         for a in args:
@@ -117,7 +124,7 @@ def _fold(w: Any, f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 def _join(w: Any, f: Callable[..., Any], parts: Any) -> Any:
-    parts = w.iterable(parts)
+    parts = w.collected(parts)
     return f(parts if type(parts) in (int, float, bool, type(None)) else map(functools.partial(_element, w), parts))
 
 
@@ -174,6 +181,9 @@ def _container(w: Any, f: Any, owner: Any, kind: type) -> Any:
         w.content(owner)
         for a in args:
             w.operand(a, f"'{name}'")
+            w.identity(a)
+            if name in ("index", "count") and type(a) not in SCALARS:
+                w.identity(tuple(owner))
         made = f(*args)
         return made if type(made) in SCALARS else w.made(made)
     return read
@@ -181,8 +191,11 @@ def _container(w: Any, f: Any, owner: Any, kind: type) -> Any:
 
 def _change(w: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
     """A change of a container that the call made."""
+    if type(f.__self__) is not list or f.__name__ == "remove":
+        w.identity(args)
     if f.__name__ in ("extend", "update", "difference_update", "intersection_update"):
-        args = tuple([w.keywords(a) if issubclass(type(a), dict) else w.iterable(a) for a in args])
+        take = functools.partial(_pairs, w) if issubclass(type(f.__self__), dict) else w.collected
+        args = tuple(map(take, args))
     if f.__name__ == "sort" and kwargs.get("key") is not None:
         kwargs["key"] = w.call(kwargs["key"])
     return f(*args, **kwargs)
@@ -315,16 +328,36 @@ def _construct(w: Any, kind: Any) -> Any:
         return _checked(w, kind)
     if kind in _GOING:
         return lambda *args, **kwargs: w.made(kind(*[_going(w, a) for a in args], **kwargs))
+    if kind is reversed:
+        return functools.partial(_reversed, w)
     if kind in _MAKING:
-        return lambda *args: w.made(kind(*[w.iterable(a) for a in args]))
+        return lambda *args: w.made(kind(*[w.collected(a) if kind in (list, tuple) else w.iterable(a) for a in args]))
     if kind in (map, filter):
         return lambda f, *parts: w.made(kind(None if f is None else w.call(f), *[w.iterable(p) for p in parts]))
     if kind in (dict, OrderedDict):
-        return lambda *args, **kwargs: w.made(kind(
-            *[w.keywords(a) if issubclass(type(a), dict) else w.iterable(a) for a in args], **kwargs))
-    if kind is functools.partial or kind is object or kind is super:
+        return lambda *args, **kwargs: w.made(kind(*[_pairs(w, a) for a in args], **kwargs))
+    if kind in (functools.partial, object, super, itertools.repeat):
         return lambda *args, **kwargs: w.made(kind(*args, **kwargs))
     return _instance(w, kind)
+
+
+def _pairs(w: Any, value: Any) -> Any:
+    """What a dict is made of: another one, or pairs."""
+    if issubclass(type(value), dict) or hasattr(type(value), "keys"):
+        return w.keywords(value)
+    return value if type(value) in SCALARS else w.iterables(value)
+
+
+def _reversed(w: Any, value: Any) -> Any:
+    kind = type(value)
+    ask = inherited(kind, "__reversed__")
+    if type(ask) is FunctionType:
+        return w.call(w._method(value, kind, "__reversed__", ask))()
+    if kind in CONTAINERS or kind in _FROZEN or (id(value) in w.born and kind.__module__ == "builtins"):
+        w.iterable(value)
+    else:
+        w.fail(f"a '{kind.__name__}' is gone through from its end")
+    return w.made(reversed(value))
 
 
 def _going(w: Any, value: Any) -> Any:

@@ -55,5 +55,5 @@ _PYTHON: dict[str, Callable[..., Any]] = {
 def helpers_of(witness_class: type) -> dict[str, Callable[..., Any]]:
     """The helpers by the names that rewritten code has for them, over the methods of the witness's class."""
     made = {f"_fl_{n}": _helper(witness_class, n, _PYTHON.get(n, _ITSELF)) for n in (
-        *_PYTHON, "iterable", "iterables", "test", "compared", "manager", "keywords", "shown")}
+        *_PYTHON, "iterable", "iterables", "collected", "test", "compared", "manager", "keywords", "shown")}
     return {**made, "_fl_slice": slice}

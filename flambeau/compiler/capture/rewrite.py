@@ -249,7 +249,7 @@ class _Rewriter(ast.NodeTransformer):
 
     def spread(self, node: Any) -> Any:
         if isinstance(node, ast.Starred):
-            node.value = self.call(node.value, "iterable", self.visit(node.value))
+            node.value = self.call(node.value, "collected", self.visit(node.value))
             return node
         return self.visit(node)
 

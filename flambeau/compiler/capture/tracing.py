@@ -20,7 +20,7 @@ from numpy import ndarray
 
 from ...amp.autocast_mode import _settings as autocast
 from ...autograd.frames import user_frame
-from ...autograd.node import next_sequence, version_of
+from ...autograd.node import hooked, next_sequence, version_of
 from ...autograd.state import CAPTURE, state
 from ...backends import registry
 from ...backends.cpu import backend as cpu
@@ -132,6 +132,8 @@ class Recorder:
 
     def backward_starts(self, nodes: Any, keep_graph: bool) -> None:
         """A backward pass is about to run through these nodes."""
+        if state.witness is not None and any(n.hooks is not None and hooked(n) for n in nodes):
+            state.witness.fail("a hook runs in the backward pass")
         if not self.joint and any(not n.is_leaf_node and n.sequence < self.first_sequence for n in nodes):
             self.fail("a backward pass goes through operations that were recorded outside of the compiled function")
         elif not keep_graph:

@@ -44,7 +44,7 @@ def flatten_result(value: Any, leaves: list[Any]) -> Any:
 
 
 def containers(value: Any) -> Iterator[Any]:
-    """The containers in a result that `flatten_result` takes apart and later calls make anew, tuples left out."""
+    """The containers in a result that `flatten_result` takes apart and later calls make anew."""
     pytree = sys.modules.get(f"{__package__.partition('.')[0]}.utils._pytree")
     parts: Any = ()
     if isinstance(value, (list, tuple)):
@@ -55,8 +55,7 @@ def containers(value: Any) -> Iterator[Any]:
         parts = value.__dict__.values()
     elif pytree is None or value.__class__ not in pytree.SUPPORTED_NODES:
         return
-    if not isinstance(value, tuple):
-        yield value
+    yield value
     for part in parts:
         yield from containers(part)
 

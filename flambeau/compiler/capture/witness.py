@@ -59,6 +59,7 @@ from .trees import is_record
 from .watch import Net, present
 
 _MANAGERS = ("flambeau.autograd.grad_mode", "flambeau.autograd.modes", "flambeau.amp.autocast_mode")
+_MANAGED = {"wanted", "outer", "mode", "device", "fast_dtype", "_enabled", "_cache_enabled"}  # what those go by
 _BEHAVIOUR = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__len__", "__bool__", "__iter__", "__getitem__",
               "__contains__", "__hash__", "__getattribute__", "__getattr__", "__setattr__", "__repr__", "__str__", "__format__",
               "__add__", "__radd__", "__mul__", "__rmul__", "__index__", "__float__")
@@ -80,6 +81,7 @@ class Witness(Net):
         self.paused = False                # nothing of the user's runs
         self.trials = 0                    # whether what runs is only tried (control.py)
         self.groups: set[int] = set()      # optimizers' groups, whose numbers each call reads anew
+        self.gradients: dict[int, Any] = {}  # gradients that were looked at: the next call may find others in their place
         self._take([list(args), kwargs])
         self.known.update({id(a): a for a in leaves if not issubclass(type(a), Tensor)})
         self.function = function
@@ -122,7 +124,15 @@ class Witness(Net):
     # ------------------------------------------------------------------------------------------------------ noting
     def made(self, value: Any) -> Any:
         self.born[id(value)] = value
+        if issubclass(type(value), (dict, set)):
+            for key in value:
+                self.identity(key)
         return value
+
+    def gradient(self, grad: Any) -> Any:
+        if grad is not None:
+            self.gradients[id(grad)] = grad
+        return grad
 
     def own(self, value: Any) -> bool:
         """Whether an object is the call's own, or one that the signature takes apart."""
@@ -153,6 +163,19 @@ class Witness(Net):
         """What a class of the user's may be given later: that changes what operators and builtins do with its objects."""
         for name in _BEHAVIOUR:
             self.note(Inherited, kind, name, inherited(kind, name))
+
+    def identity(self, value: Any) -> None:
+        """A value is searched for, hashed, or compared as a part of something: Python asks first whether it is the same object.
+        Of arguments and gradients, and of what is not a number, another one may be there at the next call."""
+        kind = type(value)
+        if issubclass(kind, Tensor):
+            if id(value) in self.arguments or id(value) in self.gradients:
+                self.fail("the identity of an argument or a gradient is looked at")
+        elif issubclass(kind, (tuple, frozenset)) or kind in CONTAINERS:
+            for v in value.values() if issubclass(kind, dict) else value:
+                self.identity(v)
+        elif kind in (float, complex) and value != value:
+            self.fail("the identity of a value that is not a number is looked at")
 
     def metadata(self, tensor: Any) -> None:
         if id(tensor) in self.known and id(tensor) not in self.arguments:
@@ -235,6 +258,7 @@ class Witness(Net):
         return o[key]
 
     def _entry(self, o: Any, kind: type, key: Any) -> Any:
+        self.identity(key)
         value = dict.get(o, key, MISSING)
         if type(value) is SymFloat:  # an optimizer's number, which each call reads anew
             return value
@@ -258,6 +282,8 @@ class Witness(Net):
     # --------------------------------------------------------------------------------------------------- operators
     def binary(self, name: str, a: Any, b: Any) -> Any:
         self._operands(a, b, f"'{name.strip('_')}'")
+        if name == "mod" and type(a) in (str, bytes):
+            self.shown(b)
         if type(a) in (str, bytes, complex):
             b = settled(b)
         self._method_of(a, f"__{name.strip('_')}__")
@@ -311,6 +337,8 @@ class Witness(Net):
             return a
         self._method_of(a, "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__")
         self.operand(a, "a comparison")
+        if issubclass(kind, (tuple, frozenset)) or kind in CONTAINERS:
+            self.identity(a)
         return a
 
     def _identity(self, a: Any, b: Any) -> None:
@@ -321,19 +349,23 @@ class Witness(Net):
         if issubclass(type(a), Tensor) or issubclass(type(b), Tensor):
             if (id(a) in self.arguments) is not (id(b) in self.arguments):
                 self.fail("the identity of an argument is looked at")
+            if id(a) in self.gradients or id(b) in self.gradients:
+                self.fail("the identity of a gradient is looked at")
         elif type(a) in SCALARS or type(b) in SCALARS or type(a) is tuple or type(b) is tuple:
             self.fail("the identity of a plain value is looked at")
 
     def _contains(self, container: Any, value: Any) -> bool:
         kind = type(container)
         self.compared(value)
+        self.identity(value)
+        if type(value) not in SCALARS and issubclass(kind, (list, tuple)):
+            self.identity(tuple(container))
         if kind in CONTAINERS or kind in PLAIN or issubclass(type(container), tuple):
             if issubclass(type(container), dict):
                 if not self.own(container):
                     self.note(Entry, container, value, dict.get(container, value, MISSING))
-            elif kind in CONTAINERS:
-                self.content(container)
-                for v in container:
+            elif kind in CONTAINERS or issubclass(type(container), (tuple, frozenset)):
+                for v in self.content(container) if kind in CONTAINERS else container:
                     self.compared(v)
             return value in container
         if id(container) in self.born and kind.__module__ == "builtins":
@@ -366,8 +398,10 @@ class Witness(Net):
     def shown(self, value: Any) -> Any:
         if type(value) not in SCALARS:
             self.operand(value, "a text")
-            if type(value) in CONTAINERS or not issubclass(type(value), (Tensor, tuple, _dtypes.dtype, _device)):
-                self.fail(f"a '{type(value).__name__}' is shown")
+            if type(value) in CONTAINERS or not issubclass(type(value), (tuple, _dtypes.dtype, _device)):
+                self.fail(f"a '{type(value).__name__}' is shown")  # (a tensor's text depends on settings, too)
+            for part in value if issubclass(type(value), tuple) else ():
+                self.shown(part)
         return value
 
     # ------------------------------------------------------------------------------------------------------- loops
@@ -383,9 +417,26 @@ class Witness(Net):
             return value
         ask = inherited(kind, "__iter__")
         if type(ask) is FunctionType:
-            return self.made(self.call(self._method(value, kind, "__iter__", ask))())
+            made = self.call(self._method(value, kind, "__iter__", ask))()
+            if id(made) not in self.born:
+                self.fail(f"a '{type(made).__name__}' from elsewhere is gone through")
+            return made
         self.fail(f"a '{kind.__name__}' is gone through")
         return value
+
+    def collected(self, value: Any) -> Any:
+        """An iterable whose items go to a list or tuple: that asks for its length, too."""
+        kind = type(value)
+        if kind in CONTAINERS or kind in PLAIN or issubclass(kind, (Tensor, tuple)) or id(value) in self.born:
+            return self.iterable(value)
+        length, hint = [self.note(Inherited, kind, name, inherited(kind, name)) for name in ("__len__", "__length_hint__")]
+        if hint is not MISSING or type(length) not in (FunctionType, type(MISSING)):
+            self.fail(f"a '{kind.__name__}' is asked for its length")
+            return value
+        made = self.iterable(value)
+        if length is not MISSING and self.reason is None:
+            self.call(self._method(value, kind, "__len__", length))()
+        return made
 
     def iterables(self, value: Any) -> Any:
         """An iterable whose items are taken apart."""
@@ -394,6 +445,9 @@ class Witness(Net):
     def manager(self, value: Any) -> Any:
         if type(value).__module__ not in _MANAGERS:
             self.fail(f"'with' a '{type(value).__name__}'")
+        elif id(value) not in self.born:
+            for name in _MANAGED & value.__dict__.keys():
+                self.note(Entry, value.__dict__, name, value.__dict__[name])
         return value
 
     def keywords(self, value: Any) -> Any:
@@ -449,6 +503,8 @@ class Witness(Net):
             self.note(Entry, o, key, o[key])  # set to what it is already
         elif id(o) not in self.born or type(o) not in CONTAINERS:
             self.fail(f"an item of a '{type(o).__name__}' is set")
+        elif type(o) is not list:
+            self.identity(key)
         o[key] = value
 
     def delete_attribute(self, o: Any, name: str) -> None:
@@ -462,6 +518,7 @@ class Witness(Net):
     def delete_item(self, o: Any, key: Any) -> None:
         if id(o) not in self.born or type(o) not in CONTAINERS:
             self.fail(f"an item of a '{type(o).__name__}' is deleted")
+        self.identity(key)
         del o[key]
 
     # ------------------------------------------------------------------------------------------------------- calls

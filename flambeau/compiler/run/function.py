@@ -21,7 +21,7 @@ from typing import Any
 from ...amp.autocast_mode import _settings as autocast
 from ...autograd import errors
 from ...autograd.function_context import FunctionNode
-from ...autograd.node import AccumulateGrad, Edge
+from ...autograd.node import AccumulateGrad, Edge, hooked
 from ...autograd.state import AUTOCAST, INFERENCE, NO_GRAD, PROFILE, state
 from ...autograd.views import edge_of
 from ...backends import registry
@@ -298,7 +298,11 @@ class CompiledFunction:
         """Captures the backward pass of results that are still part of a graph. The caller's own pass comes later: what the
         user's Python reads there is not known before."""
         found: list[Any] = []
-        flatten_result(result, found)
+        try:
+            flatten_result(result, found)
+        except RecursionError:
+            witness.fail("it returns a list or dict that holds itself")
+            return
         given = {id(a) for a in leaves}
         live = []
         for r in found:
@@ -348,6 +352,8 @@ class CompiledFunction:
         if any(tensor._node is not node for tensor, _, node in recorder.versions):
             return "the history of a tensor from outside is changed"
         recorder.forget_born_leaves()
+        if any(grad is not None and grad._node is not None for _, grad in recorder.grad_found.values()):
+            return "a gradient that is part of a graph is looked at"
         outputs, shape = self._outputs(recorder, witness, leaves, result)
         if isinstance(outputs, str):
             return outputs
@@ -400,8 +406,11 @@ class CompiledFunction:
     def _outputs(self, recorder: Recorder, witness: Witness, leaves: list[Any], result: Any) -> tuple[Any, Any]:
         found: list[Any] = []
         shape = flatten_result(result, found)
-        if any([id(c) not in witness.born for c in containers(result)]):
+        anew = [c for c in containers(result) if type(c) is not tuple or not all([type(v) in _SIMPLE for v in c])]
+        if any([id(c) not in witness.born and not issubclass(type(c), tuple) for c in anew]):
             return "it returns a list, dict or object that was there before", None
+        if len(set(map(id, anew))) < len(anew):
+            return "a list, dict, tuple or object is in the result twice", None
         by_id = {id(a): i for i, a in enumerate(leaves) if isinstance(a, Tensor)}
         born = {id(t) for t in recorder.born}
         outputs: list[Any] = []
@@ -513,7 +522,8 @@ def signature(leaves: list[Any], mode: int, shape: Any, varying: Any = ()) -> An
         if issubclass(type(a), Tensor):
             array, node = a._array, a._node
             parts.append((a.__class__, array.__class__, array.shape, array.strides, array.dtype.num, None if node is None
-                          else node.__class__ is AccumulateGrad, first.setdefault(id(a), n), a._inference))
+                          else node.__class__ is AccumulateGrad and (node.hooks is None or not hooked(node)),
+                          first.setdefault(id(a), n), a._inference))
         elif type(a) is float and (shape, n) in varying:
             parts.append(float)
         elif type(a) in _SIMPLE:

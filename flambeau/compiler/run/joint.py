@@ -24,6 +24,8 @@ from ...backends import registry
 from ...backends.batched.arrays import BatchedArray, batch
 from ...backends.batched.table import run as together
 from ...native import pointer
+from ...settings import _state as _settings
+from ...tensors.dtypes import get_default_dtype
 from ...tensors.tensor import Tensor, wrap
 from ..capture.traced import stripped, traced
 from ..capture.tracing import Recorder
@@ -36,6 +38,11 @@ from .plan import BYTES, Output, Plan, Sources, kind_of
 from .program import array_at
 
 _new = object.__new__
+
+
+def settings() -> Any:
+    """What a call's signature has of the settings, other than its grad mode."""
+    return get_default_dtype(), *_settings.values()
 
 
 class _Trial(Task):
@@ -165,8 +172,8 @@ class CompiledFunctionBackward(Node):
 
     plan: JointPlan
 
-    def __init__(self, plan: JointPlan, leaves: list[Any], raws: dict[int, Any], outputs: list[Any]):
-        self.plan, self.saved = plan, (leaves, raws)
+    def __init__(self, plan: JointPlan, leaves: list[Any], raws: dict[int, Any], numbers: list[float], outputs: list[Any]):
+        self.plan, self.saved = plan, (leaves, raws, numbers)
         self.sequence = next_sequence()
         self.next = tuple([edge_of(leaves[source] if source.__class__ is int else source) for source in plan.receivers])
         self.outputs = [(a.shape, a.dtype) for a in outputs]
@@ -176,7 +183,7 @@ class CompiledFunctionBackward(Node):
     def apply(self, grads: Any) -> Any:
         if self.saved is None:
             raise freed_error(self)
-        leaves, raws = self.saved
+        leaves, raws, numbers = self.saved
         again = not state.mode & NO_GRAD
         if self.plan.marks(leaves) != self.marks or any(c.value != v for c, v in self.watched) or (
                 again and self.plan.all_marks(leaves) != self.all_marks):
@@ -188,16 +195,17 @@ class CompiledFunctionBackward(Node):
             return self._repeated(grads, leaves, True, repeatable)
         if state.mode & BATCHED and any([g is not None and type(g._array) is BatchedArray for g in grads]):
             return self._of_each(grads, leaves, raws)
-        if None in grads and repeatable and self.plan.all_marks(leaves) == self.all_marks:
+        if None in grads and repeatable and plan.all_marks(leaves) == self.all_marks and (
+                plan.goes_the_same_way(leaves, numbers)):
             with enable_grad():
                 return self._repeated(grads, leaves, False, True)
-        return plan.run_backward(grads, leaves, raws)
+        return plan.run_backward(grads, leaves, raws, numbers)
 
     def _of_each(self, grads: Any, leaves: list[Any], raws: dict[int, Any]) -> list[Any]:
         """Gradients of a batch, inside vmap: the program takes one example at a time."""
         levels = [g._array.level for g in grads if g is not None and type(g._array) is BatchedArray]
         if not levels:
-            return self.plan.run_backward(grads, leaves, raws)
+            return self.plan.run_backward(grads, leaves, raws, self.saved[2])
         level = max(levels, key=lambda known: known.number)
         each = [self._of_each([wrap(g._array.examples[i, ...]) if g is not None and type(g._array) is BatchedArray and (
             g._array.level is level) else g for g in grads], leaves, raws) for i in range(level.size)]
@@ -210,6 +218,10 @@ class CompiledFunctionBackward(Node):
         if not repeatable:
             raise RuntimeError("flambeau.compile: the backward pass of a compiled function that draws random numbers or "
                                "changes tensors is not recorded; run it eagerly for second derivatives (create_graph=True)")
+        if not plan.goes_the_same_way(leaves, self.saved[2]):
+            raise RuntimeError("flambeau.compile: what the compiled function read has changed since the call ("
+                               f"{plan.reads.broken() or 'a number or a setting'}), and second derivatives (create_graph=True) "
+                               "need to run it once more; take them before the change, or run it eagerly")
         function, tree = plan.call
         args, kwargs = unflatten(tree, iter(leaves))
         found: list[Any] = []
@@ -232,6 +244,7 @@ class JointPlan(Plan):
             if recorder.mode & AUTOCAST:
                 function = autocast("cpu", get_autocast_dtype("cpu"))(function)
             self.call = function, flatten([list(args), kwargs], [])
+        self.settings = settings()
         self.receivers = [source for _, _, source in joint.targets]  # not their nodes: those hold the first call's graph
         self.grad_values, self.grad_inputs, self.reached_by = joint.grads, joint.given, joint.reached_by
         made_ahead = {w.storage.id for op in ahead for w in op.writes}
@@ -261,6 +274,10 @@ class JointPlan(Plan):
         self.hidden = {} if self.program.undoes else {s.id: None for s in self.saved if s.id not in shown}
         self.backward_sources = Sources(self.backward_program, recorder, leaves)
 
+    def goes_the_same_way(self, leaves: list[Any], numbers: list[float]) -> bool:
+        """Whether the function would do now what it did for the call that is gone through backward."""
+        return self.settings == settings() and self.reads.hold() and self._read_numbers(leaves) == numbers
+
     def marks(self, leaves: list[Any]) -> list[int]:
         """Versions of everything that the backward program will read."""
         tensors = [t for t, _, _ in self.backward_sources.held] + [leaves[i] for i, _, _ in self.backward_sources.from_args]
@@ -271,12 +288,12 @@ class JointPlan(Plan):
         tensors = self.sources.tensors + [leaves[i] for i, _, _ in self.sources.from_args]
         return [0 if t._counter is None else t._counter.value for t in tensors]
 
-    def _attach(self, made: list[Any], leaves: list[Any], raws: dict[int, Any]) -> None:
+    def _attach(self, made: list[Any], leaves: list[Any], raws: dict[int, Any], numbers: list[float]) -> None:
         outputs = [None] * len(self.grad_inputs)
         for out, t in zip(self.results, made):
             if out.__class__ is Output and out.graph is not None:
                 outputs[out.graph] = t
-        node = CompiledFunctionBackward(self, leaves, raws, [t._array for t in outputs])
+        node = CompiledFunctionBackward(self, leaves, raws, numbers, [t._array for t in outputs])
         saved = {s.id for s in self.saved}
         for out, t in zip(self.results, made):
             if out.__class__ is Output and out.value.storage.id in saved:  # the caller must not write to it before backward
@@ -295,7 +312,7 @@ class JointPlan(Plan):
             if out.__class__ is Output and id(t._base) in born:  # as a view it would keep eager's graph, through its base
                 for name in ("_base", "_seen", "_creation", "_view_fn"):
                     t.__dict__.pop(name, None)
-        self._attach(results, leaves, raws)
+        self._attach(results, leaves, raws, recorder.number_values)
 
     def _fresh_memory(self, table: Any) -> dict[int, Any]:
         """On a device, what only the backward program sees stays where it was, unless an earlier call still waits for its
@@ -308,11 +325,14 @@ class JointPlan(Plan):
             self.hidden[i] = raws[i]
         return raws
 
-    def run_backward(self, grads: list[Any], leaves: list[Any], raws: dict[int, Any]) -> list[Any]:
+    def run_backward(self, grads: list[Any], leaves: list[Any], raws: dict[int, Any], numbers: list[float]) -> list[Any]:
         program, table = self.backward_program, self.backward_program.table
         with program.lock:
+            if not self.backward_sources.still_there(leaves):
+                raise RuntimeError("a tensor needed for gradient computation has been given memory of another shape or dtype "
+                                   "since a compiled function read it")
             self.backward_sources.fill(leaves)
-            for n, value in enumerate(self._read_numbers()):
+            for n, value in enumerate(numbers):
                 program.numbers[n] = value
             held = []
             for value, grad in zip(self.grad_inputs, grads):

@@ -6,11 +6,13 @@ import bisect
 import ctypes
 import itertools
 from collections import Counter
+from collections.abc import Iterator
 from operator import is_not
 from sys import getrefcount
 from typing import Any
+from weakref import getweakrefcount
 
-from ...autograd.node import Node, VersionCounter, start_counter, version_of
+from ...autograd.node import Node, VersionCounter, hooked, start_counter, version_of
 from ...autograd.views import mark_view
 from ...backends import dtypes
 from ...backends.cpu import memory
@@ -127,6 +129,7 @@ class Sources:
         self.arrays = [t._array for t in self.tensors]
         self.nodes = [t._node for t in self.tensors]
         self.marks = [(node, _mark(node)) for node in self.nodes if node is not None]
+        self.layouts = [(i, _layout(leaves[i]._array)) for i, _, _ in self.from_args]
 
     def _count_versions(self, recorder: Recorder, by_id: dict[int, int], of_grads: dict[int, Any]) -> None:
         """By how much a call moves the version counters of what was there before: (tensor or argument or leaf, number)."""
@@ -179,10 +182,8 @@ class Sources:
                 return False
         if not self.writes:
             return True
-        self.fill(leaves)
         fresh: list[tuple[int, int, bool]] = []
-        for number, size, writes in self.brought:
-            start = self.table[number] or 0
+        for (_, start), (_, size, writes) in zip(self._brings(leaves), self.brought):
             end = start + size
             if any(start < e and s < end and (writes or w) for s, e, w in fresh):
                 return False
@@ -197,12 +198,8 @@ class Sources:
     def hold(self) -> bool:
         """Whether the held tensors are still the same; where only their memory moved, the new address is taken."""
         tensors = self.tensors
-        if any(map(is_not, map(type, tensors), self.kinds)):
+        if any(map(is_not, map(type, tensors), self.kinds)) or not self._in_place():
             return False
-        if any(map(is_not, [t._array for t in tensors], self.arrays)):
-            for tensor, array in zip(tensors, list(self.arrays)):
-                if tensor._array is not array and not self._moved(tensor):
-                    return False
         if any(map(is_not, [t._node for t in tensors], self.nodes)):
             return False
         for node, mark in self.marks:
@@ -210,12 +207,23 @@ class Sources:
                 return False
         return True
 
+    def still_there(self, leaves: list[Any]) -> bool:
+        """Whether what a backward pass is about to read is laid out as it was for the call: it may have been given other memory
+        in between, which is then what eager mode reads, too."""
+        return self._in_place() and all([_layout(leaves[i]._array) == layout for i, layout in self.layouts])
+
+    def _in_place(self) -> bool:
+        if any(map(is_not, [t._array for t in self.tensors], self.arrays)):
+            for tensor, array in zip(self.tensors, list(self.arrays)):
+                if tensor._array is not array and not self._moved(tensor):
+                    return False
+        return True
+
     def _moved(self, tensor: Any) -> bool:
         for i, (t, number, delta) in enumerate(self.held):
             if t is tensor:
                 old, new = self.arrays[i], tensor._array
-                if new.__class__ is not old.__class__ or old.shape != new.shape or old.strides != new.strides or (
-                        old.dtype is not new.dtype):
+                if _layout(new) != _layout(old):
                     return False
                 self.arrays[i] = new
                 self.table[number] = (pointer(new) or 0) + delta
@@ -223,11 +231,16 @@ class Sources:
         return True
 
     def fill(self, leaves: list[Any]) -> None:
-        table = self.table
+        """Only with the program's lock: another thread may run it."""
+        for number, address in self._brings(leaves):
+            self.table[number] = address
+
+    def _brings(self, leaves: list[Any]) -> Iterator[tuple[int, int]]:
+        """(place, address) of what a call brings: arguments and gradients."""
         for i, number, delta in self.from_args:
-            table[number] = (pointer(leaves[i]._array) or 0) + delta
+            yield number, (pointer(leaves[i]._array) or 0) + delta
         for leaf, number, delta in self.from_grads:
-            table[number] = (pointer((leaves[leaf] if leaf.__class__ is int else leaf)._grad._array) or 0) + delta
+            yield number, (pointer((leaves[leaf] if leaf.__class__ is int else leaf)._grad._array) or 0) + delta
 
     def window(self, v: Value, leaves: list[Any]) -> Any:
         """A result that is a view of an input."""
@@ -256,6 +269,7 @@ class Plan:
         self.reads, self.shape = reads, shape
         self.pause: int | None = 1  # calls until replay.py is asked again; None: it can do nothing for this plan
         self.wait = 1
+        self.remade = ctypes.c_long()  # how many gradients were given other memory
         self.brought: dict[int, float] = {}  # floats among the arguments that each call brings, by number
         self.numbers = recorder.numbers
         self.number_guards = recorder.number_guards
@@ -366,8 +380,6 @@ class Plan:
     # -------------------------------------------------------------------------------------------------- checking
     def holds(self, leaves: list[Any]) -> bool:
         """Whether everything is as it was when this was captured (the arguments' kinds were compared before)."""
-        for n in self.brought:
-            self.brought[n] = leaves[n]
         if not self.reads.hold():
             return False
         for i, tensor in self.same:
@@ -389,12 +401,12 @@ class Plan:
         if not self.sources.hold() or not self.sources.apart(leaves):
             return False
         if self.number_guards:
-            numbers = self._read_numbers()
+            numbers = self._read_numbers(leaves)
             return all(evaluate(e, numbers) == outcome for e, outcome in self.number_guards)
         return True
 
-    def _read_numbers(self) -> list[float]:
-        return [c[k] if i is None else c[k][i] for c, k, i in self.numbers]
+    def _read_numbers(self, leaves: Any) -> list[float]:
+        return [leaves[k] if c is self.brought else c[k] if i is None else c[k][i] for c, k, i in self.numbers]
 
     # --------------------------------------------------------------------------------------------------- running
     def run(self, leaves: list[Any]) -> Any:
@@ -402,10 +414,9 @@ class Plan:
         table = program.table
         with program.lock:
             self.sources.fill(leaves)
-            if self.numbers:
-                numbers = program.numbers
-                for n, (container, key, i) in enumerate(self.numbers):
-                    numbers[n] = container[key] if i is None else container[key][i]
+            numbers = self._read_numbers(leaves)
+            for n, value in enumerate(numbers):
+                program.numbers[n] = value
             raws = self._fresh_memory(table)
             for gradient in self.grads:
                 self._ready(gradient, table)
@@ -416,7 +427,7 @@ class Plan:
                 (leaves[g.leaf] if g.leaf.__class__ is int else g.leaf)._grad = g.tensor
         self._bump(leaves)
         self.leave(leaves, raws)
-        return self.result(leaves, raws)
+        return self.result(leaves, raws, numbers)
 
     def leave(self, leaves: list[Any], raws: dict[int, Any]) -> None:
         """Gradients that are sparse or not alone in their memory, and counts kept as Python numbers."""
@@ -444,9 +455,11 @@ class Plan:
             g.present = now is not None
             if grad is not None and getrefcount(grad) - (2 if now is grad else 0) <= _UNSEEN and (
                     getrefcount(grad._array) <= 2 and getrefcount(g.memory) <= 3 and grad._array.base is g.memory
-                    and grad._node is None and (grad._counter is None or getrefcount(grad._counter) <= 2)):
+                    and grad._node is None and (grad._counter is None or getrefcount(grad._counter) <= 2)
+                    and not grad.__dict__ and not getweakrefcount(grad)):
                 grad._counter = None  # of a view that is gone
                 return
+        self.remade.value += 1
         storage = g.value.storage
         g.memory = self.program.raw(storage.nbytes)
         g.tensor = grad = _new(Tensor)
@@ -475,16 +488,17 @@ class Plan:
             return self.sources.window(v, leaves)
         return self.program.constant(v)
 
-    def _attach(self, made: list[Any], leaves: list[Any], raws: dict[int, Any]) -> None:
+    def _attach(self, made: list[Any], leaves: list[Any], raws: dict[int, Any], numbers: list[float]) -> None:
         """Gives the results their history; a plan without a backward program has none to give."""
 
-    def result(self, leaves: list[Any], raws: dict[int, Any]) -> Any:
+    def result(self, leaves: list[Any], raws: dict[int, Any], numbers: list[float]) -> Any:
+        """What the call returns. numbers: those that it was made with; another thread may have brought others by now."""
         made = []
         for out in self.results:
             if out.__class__ is not Output:
                 kind, value = out
                 if kind == "number":
-                    value = evaluate(value, self.program.numbers)
+                    value = evaluate(value, numbers)
                 elif kind == "grad":
                     value = (leaves[value] if value.__class__ is int else value)._grad
                 made.append(leaves[value] if kind == "arg" else made[value] if kind == "again" else value)
@@ -506,7 +520,7 @@ class Plan:
             if out.inference:
                 t._inference, t._counter = True, VersionCounter()
             made.append(t)
-        self._attach(made, leaves, raws)
+        self._attach(made, leaves, raws, numbers)
         return unflatten(self.shape, iter(made))
 
 
@@ -519,16 +533,14 @@ def _can_fail(group: Any) -> bool:
     return group.code is None or (can_fail(group.code) and not getattr(SAFE.get(group.op.kernel), "again", False))
 
 
+def _layout(array: Any) -> Any:
+    return array.__class__, array.shape, array.strides, array.dtype
+
+
 def _meta(tensor: Any) -> Any:
-    a = tensor._array
-    return a.shape, a.strides, a.dtype
+    return tensor.__class__, tensor._node is None, tensor._inference, _layout(tensor._array)
 
 
 def _mark(node: Any) -> Any:
-    """Whether a tensor requires a gradient (None if not), and the hooks on it."""
-    if node is None:
-        return None
-    hooks = getattr(node, "hooks", None)
-    if hooks is None:
-        return ()
-    return tuple([id(f) for table in (hooks.tensor, hooks.pre, hooks.post, hooks.accumulated) for f in table.values()])
+    """Whether a tensor requires a gradient (None if not), and whether there are hooks on it."""
+    return None if node is None else hooked(node)

@@ -17,6 +17,7 @@ import gc
 import sys
 import sysconfig
 import time
+import weakref
 from collections import OrderedDict
 from types import CellType
 from typing import Any
@@ -24,7 +25,7 @@ from typing import Any
 from numpy import ndarray
 
 from ... import settings
-from ...autograd.node import VersionCounter
+from ...autograd.node import AccumulateGrad, VersionCounter
 from ...backends import flags, registry
 from ...native import pointer, toolchain
 from ...native.calls import builtin, offset_of
@@ -56,15 +57,16 @@ _Rule = _structure(kind=_L, object=_P, name=_P, value=_P, names=_P, values=_P, c
 _Window = _structure(object=_P, type=_P, node=_P, dtype=_P, dimensions=_L, extent=_P, first=_L, place=_L, delta=_L, nbytes=_L)
 _Undo = _structure(place=_L, saved=_P, nbytes=_L)
 _Number = _structure(container=_P, name=_P, index=_L)
-_Gradient = _structure(leaf=_P, tensor=_P, array=_P, memory=_P, present=_L)
+_Gradient = _structure(leaf=_P, tensor=_P, array=_P, memory=_P, attributes=_P, present=_L)
 _Table = _structure(
-    program=_P, table=_P, numbers=_P, header=_L, array_slot=_L, node_slot=_L, counter_slot=_L, value_slot=_L, none=_P, no=_P,
-    array_type=_P, name_grad=_P, name_base=_P, name_inference=_P, name_counter=_P, rules=_P, n_rules=_L, arguments=_P,
-    n_arguments=_L, found=_P, n_found=_L, reads=_P, n_reads=_L, gradients=_P, n_gradients=_L, fresh=_P, n_fresh=_L, dropped=_P,
-    n_dropped=_L, counters=_P, n_counters=_L, held=_P, n_held=_L, spans=_P, n_spans=_L, undo=_P, n_undo=_L,
+    program=_P, table=_P, numbers=_P, header=_L, array_slot=_L, node_slot=_L, counter_slot=_L, value_slot=_L,
+    weak_slot=_L, dict_slot=_L, none=_P, no=_P, array_type=_P, name_grad=_P, name_base=_P, name_inference=_P, name_counter=_P,
+    name_dict=_P, name_hooks=_P, leaf_type=_P, rules=_P, n_rules=_L, arguments=_P, n_arguments=_L, found=_P, n_found=_L,
+    reads=_P, n_reads=_L, gradients=_P, n_gradients=_L, fresh=_P, n_fresh=_L, dropped=_P, n_dropped=_L,
+    counters=_P, n_counters=_L, held=_P, n_held=_L, spans=_P, n_spans=_L, undo=_P, n_undo=_L,
     steps=_P, n_steps=_L)
 _SLOTS = ("_array", "_node", "_counter")
-_NAMES = ("_grad", "_base", "_inference", "_counter")
+_NAMES = ("_grad", "_base", "_inference", "_counter", "__dict__", "hooks")
 
 
 class Unsuitable(Exception):
@@ -287,6 +289,25 @@ def _cell_slot() -> int:
     return _HEADER
 
 
+@functools.cache
+def _weak_slot() -> int:
+    """Where a tensor keeps its weak references: tried on a tensor."""
+    made = _new(Tensor)
+    place = _P.from_address(id(made) + Tensor.__weakrefoffset__)
+    before, some = place.value, weakref.ref(made)
+    if before is not None or place.value is None or some() is not made:
+        raise Unsuitable
+    return Tensor.__weakrefoffset__
+
+
+@functools.cache
+def _dict_slot() -> int:
+    """Where a tensor keeps the table of its attributes; 0: it has to be asked."""
+    made = _new(Tensor)
+    return -24 if Tensor.__dictoffset__ < 0 and _P.from_address(id(made) - 24).value != id(made.__dict__) == (
+        _P.from_address(id(made) - 24).value) else 0
+
+
 class Replay:
     """One plan's calls, as long as everything stays where it is. mode: the grad mode in which they are made."""
 
@@ -336,7 +357,8 @@ class Replay:
         program = plan.program
         made = _Table(ctypes.cast(program.function, _P).value, ctypes.addressof(program.table),
                       ctypes.addressof(program.numbers), _HEADER, *[_slot(Tensor, name) for name in _SLOTS],
-                      _slot(VersionCounter, "value"), id(None), id(False), id(program.ARRAY), *map(id, _NAMES))
+                      _slot(VersionCounter, "value"), _weak_slot(), _dict_slot(), id(None), id(False), id(program.ARRAY),
+                      *map(id, _NAMES), id(AccumulateGrad))
         _fill(rules, made, "fresh", _L, [place for _, place, _, _ in plan.fresh_places])
         reads = []
         for container, key, index in plan.numbers:
@@ -397,7 +419,11 @@ class Replay:
         rules.keep += leaves
         made = []
         for g in plan.grads:
-            made.append(_Gradient(id(g.leaf), id(g.tensor), id(g.tensor._array), id(g.memory), g.present))
+            t = g.tensor
+            made.append(_Gradient(id(g.leaf), id(t), id(t._array), id(g.memory), id(t.__dict__), g.present))
+        if made:  # those are not kept: with others in their place, the addresses mean nothing
+            rules.keep.append(plan.remade)
+            rules.rules.append(_Rule(_WORD, ctypes.addressof(plan.remade), None, plan.remade.value))
         _fill(rules, table, "gradients", _Gradient, made)
         places = {id(leaf): (number, delta) for leaf, number, delta in plan.sources.from_grads}
         found = []
@@ -436,15 +462,17 @@ class Replay:
         for n in self.plan.brought:
             if n >= len(args) or type(args[n]) is not float:
                 return MISS
-            self.plan.brought[n] = args[n]
         if self.defined:
-            numbers = self.plan._read_numbers()
+            numbers = self.plan._read_numbers(args)
             if numbers != self.checked_numbers and any([evaluate(e, numbers) != outcome for e, outcome in self.defined]):
                 return MISS
             self.checked_numbers = numbers  # those for which all was well
         raws = [self.empty(shape, dtype) for shape, dtype in self.fresh]
         with self.lock:
+            for n in self.plan.brought:
+                self.plan.brought[n] = args[n]
             status = self.call(self.address, args, raws)
+            numbers = self.plan.program.numbers[:len(self.plan.numbers)]
             if status:
                 if status == -1:
                     return MISS
@@ -458,7 +486,7 @@ class Replay:
             plan = self.plan
             leaves, by_id = list(args), {place[0]: raw for place, raw in zip(plan.fresh_places, raws)}
             plan.leave(leaves, by_id)
-            return plan.result(leaves, by_id)
+            return plan.result(leaves, by_id, numbers)
         made = []
         for n, node in self.simple:
             t = _new(Tensor)
