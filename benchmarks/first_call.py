@@ -1,6 +1,7 @@
-"""What compiling costs: the first calls of a compiled step, with nothing on disk and with all of it there, and each call after.
+"""What comes first: a program's first step, and the first calls of a compiled one, with nothing on disk and with all of it.
 
     python benchmarks/first_call.py                   # all
+    python benchmarks/first_call.py start             # import, a small model and one step of it, each time in a new process
     python benchmarks/first_call.py first             # the first calls of the GPT step, each time in a new process
     python benchmarks/first_call.py overhead          # a call of a compiled step that has almost nothing to compute
     python benchmarks/first_call.py --workload vae    # the first calls of another workload
@@ -26,6 +27,21 @@ import onednn  # noqa: F401  (before torch)
 from harness import duration, interleave
 from workloads import WORKLOADS, made
 
+START = """
+import time
+start = time.perf_counter()
+import {side} as torch
+imported = time.perf_counter()
+model = torch.nn.Sequential(torch.nn.Linear(20, 64), torch.nn.ReLU(), torch.nn.Linear(64, 3))
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+x, y = torch.randn(32, 20), torch.randint(0, 3, (32,))
+loss = torch.nn.functional.cross_entropy(model(x), y)
+optimizer.zero_grad()
+loss.backward()
+optimizer.step()
+print(imported - start, time.perf_counter() - start)
+"""
+NUMPY = "import time; start = time.perf_counter(); import numpy; print(time.perf_counter() - start)"
 CACHES = {"flambeau": "FLAMBEAU_CACHE", "torch": "TORCHINDUCTOR_CACHE_DIR"}
 LIMITS = {("flambeau", "cold"): 5.0, ("flambeau", "warm"): 0.5}
 
@@ -77,6 +93,25 @@ def first(workload: str, repeats: int) -> None:
             print(f"| {label}, {state} | {duration(built)} | {duration(called)} | {verdict} | {duration(later)} |", flush=True)
 
 
+def start(rounds: int) -> None:
+    """With kernels and Python's own code on disk: one process of each in turn, the quickest counts."""
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    best: dict[str, list[float]] = {}
+    programs = {"flambeau": START.format(side="flambeau"), "torch": START.format(side="torch"), "numpy": NUMPY}
+    for round in range(rounds + 1):
+        for side, text in programs.items():
+            done = subprocess.run([sys.executable, "-c", text], env=env, capture_output=True, text=True, check=True)
+            times = [float(word) for word in done.stdout.split()]
+            if round:  # the first one writes what later ones find on disk
+                best[side] = list(map(min, zip(best.get(side, times), times)))
+    ours, theirs, numpy = best["flambeau"], best["torch"], best["numpy"][0]
+    print("| in a new process | flambeau | torch | ratio | at most |\n| --- | --- | --- | --- | --- |")
+    slow, much = " **missed**" * (ours[1] > 0.2), " **missed**" * (ours[1] > 0.1 * theirs[1])
+    for what, a, b, limit in ((f"import (NumPy alone: {duration(numpy)})", ours[0], theirs[0], ""),
+                              ("import, an MLP, Adam and its first step", ours[1], theirs[1], f"0.2 s{slow}, 0.10{much}")):
+        print(f"| {what} | {duration(a)} | {duration(b)} | {a / b:.3f} | {limit} |", flush=True)
+
+
 def overhead(rounds: int) -> None:
     """A step over one-element parameters: what remains is the call itself, its guards and its pointers."""
     import flambeau
@@ -106,7 +141,7 @@ def overhead(rounds: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", metavar="PART", help="first, overhead (both)")
+    parser.add_argument("parts", nargs="*", metavar="PART", help="start, first, overhead (all)")
     parser.add_argument("--workload", choices=list(WORKLOADS), default="gpt")
     parser.add_argument("--repeats", type=int, default=2, help="processes per figure; the best counts (2)")
     parser.add_argument("--rounds", type=int, default=60, help="rounds of the call overhead (60)")
@@ -115,8 +150,11 @@ def main() -> None:
     if options.child:
         child(options.child, options.workload)
         return
-    if unknown := set(options.parts) - {"first", "overhead"}:
-        parser.error(f"no part {', '.join(sorted(unknown))}; there are first and overhead")
+    if unknown := set(options.parts) - {"start", "first", "overhead"}:
+        parser.error(f"no part {', '.join(sorted(unknown))}; there are start, first and overhead")
+    if "start" in options.parts or not options.parts:
+        start(options.repeats)
+        print()
     if "overhead" in options.parts or not options.parts:
         overhead(options.rounds)
         print()

@@ -2,6 +2,7 @@
 
     python benchmarks/scale.py                                     # a GPT-2 on processes like those of RESULTS.md
     python benchmarks/scale.py --latency 4e-6 --bandwidth 40e9 --rate 300e12 --tokens 16384
+    python benchmarks/scale.py --batch 524288                      # a batch of so many tokens in all, which ranks share
     python -m flambeau.distributed.run --nproc-per-node 2 benchmarks/scale.py --measure   # latency, bandwidth and rate of here
 
 The model (docs/scale.md says it in words): a rank computes 6 operations per parameter and token; a collective over p ranks
@@ -31,7 +32,7 @@ class Machine:
 @dataclasses.dataclass
 class Model:
     """parameters in all, layers of this width, tokens of a rank's batch, bytes of an element; hidden: the share of an exchange
-    that the backward pass can hide, at most."""
+    that the backward pass can hide, at most; batch: tokens of all ranks together, which they share (0: each has `tokens`)."""
 
     parameters: float = 124e6
     layers: int = 12
@@ -39,6 +40,11 @@ class Model:
     tokens: int = 2048
     element: int = 4
     hidden: float = 0.9
+    batch: int = 0
+
+    def tokens_of(self, ranks: int) -> float:
+        """The tokens of each rank where so many share a batch."""
+        return self.batch / ranks if self.batch else self.tokens
 
 
 def all_reduce(m: Machine, ranks: int, nbytes: float) -> float:
@@ -51,8 +57,8 @@ def all_gather(m: Machine, ranks: int, nbytes: float) -> float:
     return all_reduce(m, ranks, nbytes) / 2
 
 
-def compute(m: Machine, model: Model, share: float = 1.0) -> float:
-    return 6 * model.parameters * model.tokens * share / m.rate
+def compute(m: Machine, model: Model, ranks: int, share: float = 1.0) -> float:
+    return 6 * model.parameters * model.tokens_of(ranks) * share / m.rate
 
 
 def exposed(exchange: float, behind: float, share: float) -> float:
@@ -62,23 +68,23 @@ def exposed(exchange: float, behind: float, share: float) -> float:
 
 def data_parallel(m: Machine, model: Model, ranks: int) -> float:
     """One all_reduce of the gradients, behind the backward pass (two thirds of the computation)."""
-    work = compute(m, model)
+    work = compute(m, model, ranks)
     return work + exposed(all_reduce(m, ranks, model.parameters * model.element), work * 2 / 3, model.hidden)
 
 
 def fully_sharded(m: Machine, model: Model, ranks: int) -> float:
     """Parameters are gathered, layer by layer, before the forward and the backward pass, and gradients scattered."""
-    work = compute(m, model)
+    work = compute(m, model, ranks)
     layer = model.parameters * model.element / model.layers
     exchange = 3 * model.layers * all_gather(m, ranks, layer)
     return work + exposed(exchange, work, model.hidden)
 
 
 def tensor_parallel(m: Machine, model: Model, ranks: int) -> float:
-    """Each rank has a share of every layer: two all_reduces of the activations per layer and pass, which nothing hides. The
-    batch is one rank's, so a step gets shorter instead of larger."""
-    activations = model.tokens * model.width * model.element
-    return compute(m, model, 1 / ranks) + 4 * model.layers * all_reduce(m, ranks, activations)
+    """Each rank has a share of every layer: two all_reduces of the activations per layer and pass, which nothing hides. All
+    work on the same tokens, so a step gets shorter instead of larger."""
+    activations = model.tokens_of(1) * model.width * model.element
+    return compute(m, model, 1, 1 / ranks) + 4 * model.layers * all_reduce(m, ranks, activations)
 
 
 WAYS = {"DDP": data_parallel, "fully_shard": fully_sharded, "tensor parallel": tensor_parallel}
@@ -86,7 +92,7 @@ WAYS = {"DDP": data_parallel, "fully_shard": fully_sharded, "tensor parallel": t
 
 def efficiency(name: str, m: Machine, model: Model, ranks: int) -> float:
     """How much of the ranks' computing power is left: 1 where exchange costs nothing."""
-    ideal = compute(m, model, 1 / ranks if name == "tensor parallel" else 1.0)
+    ideal = compute(m, model, 1, 1 / ranks) if name == "tensor parallel" else compute(m, model, ranks)
     return ideal / WAYS[name](m, model, ranks)
 
 

@@ -326,7 +326,9 @@ def checkpoints(rank, world):
         same(alone.named_parameters(), DOUBLE)
         single = os.path.join(folder[0], "one.pt")
         format_utils.dcp_to_torch_save(place, single)
-        assert torch.load(single)["step"] == 10
+        whole = torch.load(single)
+        assert whole["step"] == 10 and type(whole["optimizer"]["param_groups"]) is list
+        format_utils.torch_save_to_dcp(single, os.path.join(folder[0], "from one"))
         dcp.save({"model": alone.state_dict()}, checkpoint_id=place, no_dist=True)  # and the other way round
     dist.barrier()
     fresh = fully_shard(network(DOUBLE))
@@ -334,9 +336,45 @@ def checkpoints(rank, world):
     dcp.load(wanted, checkpoint_id=place)
     fresh.load_state_dict(wanted["model"])
     same(fresh.state_dict(), DOUBLE)
+    _from_one_file(os.path.join(folder[0], "from one"), rank, world)
+    _in_the_background(fresh, place, rank, world)
     full, _ = get_state_dict(fresh, optimizer(fresh.parameters()), options=StateDictOptions(full_state_dict=True))
     assert all(type(v) is torch.Tensor for v in full.values())
     raised(lambda: dcp.load({"model": {"missing": torch.ones(1)}}, checkpoint_id=place), dcp.CheckpointException, "Missing key")
+
+
+def _from_one_file(place, rank, world):
+    """What was one file, read in pieces: training goes on where it was."""
+    model = fully_shard(network(DOUBLE))
+    rule = optimizer(model.parameters())
+    wanted = dict(zip(("model", "optimizer", "step"), (*get_state_dict(model, rule), 0)))
+    dcp.load(wanted, checkpoint_id=place)
+    set_state_dict(model, rule, model_state_dict=wanted["model"], optim_state_dict=wanted["optimizer"])
+    for x, y in zip(*[v[10:] for v in batches(DOUBLE)]):
+        rule.zero_grad()
+        F.mse_loss(model(x), y).backward()  # the whole batch on each
+        rule.step()
+    same(model.state_dict(), DOUBLE)
+
+
+def _in_the_background(model, place, rank, world):
+    """What is saved is the state at the call, whatever happens to it afterwards, and the processes go on talking."""
+    before = {k: v.full_tensor().clone() for k, v in model.state_dict().items()}
+    saved = [dcp.async_save({"model": model.state_dict(), "step": step}, checkpoint_id=place) for step in range(3)]
+    for _ in range(20):
+        dist.all_reduce(torch.ones(1000))
+    with torch.no_grad():
+        for p in model.parameters():
+            p.mul_(2)
+    assert [future.result()["version"] for future in saved] == [1] * 3
+    dist.barrier()
+    wanted = {"model": model.state_dict(), "step": 0}
+    dcp.load(wanted, checkpoint_id=place)
+    assert wanted["step"] == 2
+    assert all(torch.equal(v.full_tensor(), before[k]) for k, v in model.state_dict().items())
+    failed = dcp.async_save({"x": torch.ones(1)}, checkpoint_id="/dev/null/no folder")
+    raised(failed.result, dcp.CheckpointException, "rank 0")
+    dist.barrier()
 
 
 def _full_disk(place, rank, world):

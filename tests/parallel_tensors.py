@@ -7,6 +7,7 @@ import flambeau as torch
 from flambeau import nn
 from flambeau.distributed.device_mesh import init_device_mesh
 from flambeau.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor, ones, randn
+from flambeau.distributed.tensor.parallel import loss_parallel
 from flambeau.nn import functional as F
 
 D = torch.float64
@@ -99,6 +100,49 @@ def lookups(rank, world):
         assert (spread.grad.full_tensor() - plain.grad).abs().max().item() < 1e-12
 
 
+def losses_of_classes_in_pieces(rank, world):
+    """Inside loss_parallel the cross entropy of pieces is that of whole logits, and so are its gradients."""
+    torch.manual_seed(0)
+    mesh = init_device_mesh("cpu", (world,))
+    cases = [((6, 8), {}), ((6, 5), {"reduction": "sum"}), ((6, 3), {"reduction": "none", "ignore_index": 1}),
+             ((6, 7), {"weight": torch.rand(7, dtype=D), "ignore_index": 2}), ((2, 6, 3), {"weight": torch.rand(6, dtype=D)}),
+             ((9,), {}), ((4, 6), {"label_smoothing": 0.1})]
+    for shape, options in cases:
+        classes = shape[min(1, len(shape) - 1)]
+        logits = torch.randn(shape, dtype=D) * 30
+        target = torch.randint(classes, shape[:1] + shape[2:] if len(shape) > 1 else ())
+        for labels in (target, distribute_tensor(target, mesh, [Replicate()])):
+            plain, spread = logits.clone().requires_grad_(), distribute_tensor(logits, mesh, [Shard(min(1, len(shape) - 1))])
+            spread.requires_grad_()
+            with loss_parallel():
+                got = F.cross_entropy(spread, labels, **options)
+            wanted = F.cross_entropy(plain, target, **options)
+            assert isinstance(got, DTensor) and got.placements == (Replicate(),) and got.shape == wanted.shape
+            assert (got.full_tensor() - wanted).abs().max().item() < 1e-10, (shape, options)
+            got.sum().backward()
+            wanted.sum().backward()
+            assert (spread.grad.full_tensor() - plain.grad).abs().max().item() < 1e-10, (shape, options)
+    spread = distribute_tensor(torch.zeros(2, 4), mesh, [Shard(1)])
+    with loss_parallel():
+        for wrong, said in ((lambda: F.cross_entropy(spread, torch.tensor([0, 4])), "Target 4 is out of bounds"),
+                            (lambda: F.cross_entropy(spread, torch.tensor([0, 1]), reduction="most"), "not a valid value")):
+            try:
+                wrong()
+            except (IndexError, ValueError) as error:
+                assert said in str(error), error
+            else:
+                raise AssertionError("nothing was raised")
+    try:
+        F.cross_entropy(spread, torch.tensor([0, 1]))  # outside of it plain tensors do not go with distributed ones
+    except RuntimeError as error:
+        assert "mixed torch.Tensor and DTensor" in str(error), error
+    else:
+        raise AssertionError("nothing was raised")
+
+
+losses_of_classes_in_pieces.worlds = (2, 4)
+
+
 def random_numbers_do_not_depend_on_placements(rank, world):
     mesh = init_device_mesh("cpu", (world,))
     drawn = []
@@ -151,4 +195,4 @@ def optimizers(rank, world):
 
 optimizers.worlds = (2,)
 CHECKS = [optimizers, operations_on_pieces, moves, lookups, random_numbers_do_not_depend_on_placements,
-          plain_and_distributed_do_not_mix]
+          plain_and_distributed_do_not_mix, losses_of_classes_in_pieces]

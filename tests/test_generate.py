@@ -12,6 +12,7 @@ import flambeau
 from flambeau.autograd.graph import saved_tensors_hooks
 from flambeau.backends.cpu.table import KERNELS
 from flambeau.ops.core import generate
+from flambeau.ops.core.export import FOREACH
 from flambeau.ops.core.row import FUNCTIONS, ROWS
 from flambeau.ops.pointwise.families import unary
 
@@ -158,6 +159,7 @@ def test_a_new_operation_is_one_row():
     finally:
         del flambeau.Tensor.test_cube_, KERNELS["test_cube"], ROWS["test_cube"]
         FUNCTIONS.pop("test_cube", None)
+        FOREACH.pop("test_cube", None)
 
 
 def test_generated_code_can_be_read():

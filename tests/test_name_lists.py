@@ -12,11 +12,13 @@ from flambeau.backends.cpu.table import KERNELS
 from flambeau.ops.core.export import FUNCTIONS
 from flambeau.ops.core.row import ROWS
 
+vars(flambeau.nn.functional)  # looking at all of it imports what waits to be asked for
 HOME = pathlib.Path(flambeau.__file__).parent
 FEW = 4  # names up to which a collection is a case distinction in the code, and no list
 # Collections of names that say nothing about operations, or that cannot be in a row.
 KNOWN = {
     "__init__.py": "where names live that are imported on demand",
+    "nn/functional/__init__.py": "where names live that are imported on demand",
     "torch_names/functional.py": "the names of a namespace of PyTorch's",
     "tensors/return_types.py": "the names of structures", "torch_names/special.py": "the names of a namespace of PyTorch's",
     "ops/rare.py": "functions that PyTorch has removed", "tensors/methods.py": "questions about a tensor",

@@ -41,5 +41,14 @@ def test_a_slower_network_pays_for_fewer_ranks():
         assert scale.pays_until(name, slow, MODEL) <= scale.pays_until(name, MACHINE, MODEL)
 
 
+def test_a_batch_that_ranks_share_gets_harder_to_spread():
+    shared = scale.dataclasses.replace(MODEL, batch=MODEL.tokens)
+    for name in ("DDP", "fully_shard"):
+        assert scale.WAYS[name](MACHINE, shared, 8) < scale.WAYS[name](MACHINE, MODEL, 8)
+        assert scale.efficiency(name, MACHINE, shared, 4096) < scale.efficiency(name, MACHINE, MODEL, 4096)
+        assert scale.pays_until(name, MACHINE, shared) < 4096
+    assert scale.tensor_parallel(MACHINE, shared, 8) == scale.tensor_parallel(MACHINE, MODEL, 8)
+
+
 def test_the_table_has_a_line_for_each_number_of_ranks():
     assert scale.table(MACHINE, MODEL).count("\n") == len(scale.RANKS) + 2

@@ -9,12 +9,12 @@ folder, 0 none; `FLAMBEAU_MARCH` names the instruction set to use, from here if 
 from __future__ import annotations
 
 import functools
-import hashlib
-import json
 import os
 import platform
 from pathlib import Path
 from typing import Any
+
+from .hashing import sha256
 
 HERE = Path(__file__).parent
 FOLDER = HERE / "prebuilt"
@@ -42,12 +42,12 @@ def levels(machine: str, has: frozenset[str]) -> list[str]:
 
 def key(source: str, flags: tuple[str, ...]) -> str:
     """The digest under which a request is listed: its text and flags. (Headers are in the digest of all sources.)"""
-    return hashlib.sha256("\0".join((source, *flags)).encode()).hexdigest()[:32]
+    return sha256("\0".join((source, *flags)).encode()).hexdigest()[:32]
 
 
 def sources_digest(flags: tuple[str, ...]) -> str:
     """The digest of all C sources and headers, and of the flags that all are built with."""
-    h = hashlib.sha256(" ".join(flags).encode())
+    h = sha256(" ".join(flags).encode())
     for path in sorted([*HERE.glob("*.c"), *HERE.glob("*.h")]):
         h.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return h.hexdigest()
@@ -67,6 +67,7 @@ class Set:
 
 def choose(folder: Path, digest: str, wanted: list[str]) -> Set | None:
     """The first of the wanted instruction sets that a folder has a library for, if it was made from these sources."""
+    import json
     try:
         manifest = json.loads((folder / "manifest.json").read_text())
     except (OSError, ValueError):

@@ -14,16 +14,11 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-import hashlib
 import os
 import platform
 import re
-import shutil
 import stat
-import subprocess
 import sys
-import sysconfig
-import tempfile
 import threading
 import time
 import warnings
@@ -31,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from . import prebuilt
+from .hashing import sha256
 from .notice import building
 
 HERE = Path(__file__).parent
@@ -58,7 +54,7 @@ def compiler() -> tuple[str, ...] | None:
     for name in (os.environ.get("FLAMBEAU_CC"), os.environ.get("CC"), "cc", "gcc", "clang"):
         if name:
             words = name.split()
-            found = shutil.which(words[0])
+            found = _which(words[0])
             if found:
                 return (found, *words[1:])
     try:
@@ -66,6 +62,15 @@ def compiler() -> tuple[str, ...] | None:
     except ImportError:
         return None
     return (sys.executable, "-m", "ziglang", "cc")
+
+
+def _which(command: str) -> str | None:
+    """Where a program is, as `shutil.which` says, but never in the current folder. (What shutil imports would take longer.)"""
+    places = [""] if os.path.dirname(command) else filter(None, os.get_exec_path())
+    for path in (os.path.join(place, command) for place in places):
+        if os.path.isfile(path) and os.access(path, os.X_OK):
+            return path
+    return None
 
 
 def usable() -> bool:
@@ -97,10 +102,28 @@ def _machine() -> str:
 
 @functools.cache
 def _version(command: tuple[str, ...]) -> str:
+    """What a compiler says of itself. One that is a file is asked again when that changes: the answer is kept on disk."""
+    if not command:
+        return ""
+    note = None
+    with contextlib.suppress(OSError):
+        real = os.path.realpath(command[0])
+        info = os.stat(real)
+        what = repr((command, real, info.st_size, info.st_mtime_ns, info.st_ino))
+        note = folder() / f"compiler-{sha256(what.encode()).hexdigest()[:32]}"
+        if len(command) == 1 and (said := note.read_text()):
+            return said
+    import subprocess
     try:
-        return subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=60).stdout
+        done = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.SubprocessError) as error:
         return str(error)
+    if note is not None and len(command) == 1 and done.returncode == 0:
+        with contextlib.suppress(OSError):
+            beside = note.with_suffix(f".{os.getpid()}")
+            beside.write_text(done.stdout)
+            os.replace(beside, note)
+    return done.stdout
 
 
 def version_line() -> str:
@@ -121,8 +144,8 @@ def folder() -> Path:
             raise OSError("it belongs to another user")
         if info.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             place.chmod(0o700)
-        with tempfile.TemporaryFile(dir=place):
-            pass
+        if not os.access(place, os.R_OK | os.W_OK | os.X_OK):
+            raise OSError("it cannot be written to")
         return place
     except OSError as error:
         warnings.warn(f"flambeau cannot keep compiled code in {place} ({error}); it is built anew in every process. "
@@ -132,6 +155,8 @@ def folder() -> Path:
 
 def _own_folder() -> Path:
     import atexit
+    import shutil
+    import tempfile
     made = tempfile.mkdtemp(prefix="flambeau-")
     atexit.register(shutil.rmtree, made, True)
     return Path(made)
@@ -149,7 +174,7 @@ def _headers() -> bytes:
 
 
 def digest(source: str, flags: tuple[str, ...]) -> str:
-    h = hashlib.sha256()
+    h = sha256()
     for part in (source, " ".join(flags), " ".join(compiler() or ()), _version(compiler() or ()), _machine()):
         h.update(part.encode() + b"\0")
     if "#include \"" in source:
@@ -255,12 +280,14 @@ def _intact(target: Path) -> bool:
     try:
         with contextlib.suppress(PermissionError):
             os.utime(target)  # before it is read: `prune` in another process looks at this
-        return target.with_suffix(".sum").read_text() == hashlib.sha256(target.read_bytes()).hexdigest()
+        return target.with_suffix(".sum").read_text() == sha256(target.read_bytes()).hexdigest()
     except OSError:
         return False
 
 
 def _compile(command: tuple[str, ...], flags: tuple[str, ...], source: str, target: Path) -> None:
+    import subprocess
+    import tempfile
     with tempfile.TemporaryDirectory(dir=target.parent, prefix="build-") as work:
         text, made = Path(work, "source.c"), Path(work, "library.so")
         text.write_text(source)
@@ -277,7 +304,7 @@ def _compile(command: tuple[str, ...], flags: tuple[str, ...], source: str, targ
         else:
             raise BuildError(f"the C compiler {' '.join(command)} failed with status {done.returncode}:\n{done.stderr[-2000:]}")
         check = Path(work, "library.sum")
-        check.write_text(hashlib.sha256(made.read_bytes()).hexdigest())
+        check.write_text(sha256(made.read_bytes()).hexdigest())
         os.replace(made, target)
         os.replace(check, target.with_suffix(".sum"))
 
@@ -307,6 +334,7 @@ def prune(place: Path) -> None:
             with contextlib.suppress(OSError):
                 info = entry.stat(follow_symlinks=False)
                 if entry.name.startswith("build-") and now - info.st_mtime > 2 * TIMEOUT + IN_USE:
+                    import shutil
                     shutil.rmtree(entry.path, ignore_errors=True)  # left behind by a process that was killed
                 elif _OURS.fullmatch(entry.name):
                     found.append((info.st_mtime_ns, info.st_size, entry.path))
@@ -326,7 +354,7 @@ def prune(place: Path) -> None:
 def knows_python() -> bool:
     """Whether objects of this Python on this machine lie in memory as sources take for granted that do without its headers."""
     known = sys.platform == "linux" and platform.machine() in ("x86_64", "aarch64")
-    return known and not sysconfig.get_config_var("Py_GIL_DISABLED") and not hasattr(sys, "gettotalrefcount")  # (a debug build)
+    return known and not {*"td"}.intersection(sys.abiflags)  # "t": without the interpreter's lock, "d": a debug build
 
 
 def interpreter(*names: str) -> list[int]:

@@ -6,6 +6,7 @@ replaced last, in one step: whatever goes wrong before, the checkpoint that was 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import uuid
 from pathlib import Path
@@ -16,7 +17,7 @@ from ...autograd.modes import no_grad
 from ...serialization import load as _read
 from ...serialization import save as _write
 from ...tensors.tensor import Tensor
-from .flat import Chunk, Stateful, chunk_of, flattened, inside, name_of, overlap, put
+from .flat import Chunk, Stateful, chunk_of, flattened, inside, lists_in, name_of, overlap, put
 
 __all__ = ["CheckpointException", "FileSystemReader", "FileSystemWriter", "load", "load_state_dict", "save", "save_state_dict"]
 
@@ -111,14 +112,17 @@ def save(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike | None 
     folder, processes = _folder(checkpoint_id, storage_writer), _Processes(process_group, no_dist)
     token = processes.all(uuid.uuid4().hex[:12])[0]
     file = f"__{processes.rank}_{token}.distcp"
-    error, entries, own = None, [], []
+    error, entries, own, lists = None, [], [], []
     try:
-        entries = list(flattened(_states(state_dict)))
+        states = _states(state_dict)
+        entries, lists = list(flattened(states)), list(lists_in(states))
         own = [_described(path, value) for path, value in entries]
     except Exception as problem:
         error = problem
     processes.agree("this state cannot be saved", error)
-    metadata = _planned(processes.all(own), token)
+    plans = processes.all((own, lists))
+    metadata = _planned([plan for plan, _ in plans], token)
+    metadata["lists"] = [list(path) for path in dict.fromkeys(path for _, lists in plans for path in lists)]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _write_own(folder / file, entries, metadata, processes.rank)
@@ -133,7 +137,8 @@ def save(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike | None 
                 error = problem
         processes.agree("saving failed, the checkpoint that was there is unchanged", error)
     except CheckpointException:
-        (folder / file).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # there may be no folder
+            (folder / file).unlink()
         raise
     if processes.rank == 0:
         for old in folder.glob("__*.distcp"):

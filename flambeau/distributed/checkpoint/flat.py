@@ -41,6 +41,17 @@ def flattened(state: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[An
         yield path, state
 
 
+def lists_in(state: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The paths of the lists and tuples into which `flattened` goes."""
+    if isinstance(state, dict):
+        for key, value in state.items():
+            yield from lists_in(value, (*path, key))
+    elif isinstance(state, (list, tuple)) and any(isinstance(v, (Tensor, dict, list)) for v in state):
+        yield path
+        for i, value in enumerate(state):
+            yield from lists_in(value, (*path, i))
+
+
 def name_of(path: tuple[Any, ...]) -> str:
     return ".".join(map(str, path))
 

@@ -25,7 +25,7 @@ def _entered(state: dict[Any, Any], path: list[Any], value: Any) -> None:
 
 
 def dcp_to_torch_save(dcp_checkpoint_dir: str | os.PathLike, torch_save_path: str | os.PathLike) -> None:
-    """Writes a checkpoint's folder as one file of `torch.save`. (Lists of tensors become dicts by number.)"""
+    """Writes a checkpoint's folder as one file of `torch.save`. (Tuples of tensors become lists.)"""
     reader, state = Reader(Path(dcp_checkpoint_dir)), {}
     for name, found in reader.metadata["tensors"].items():
         made = empty(found["shape"], dtype=getattr(dtypes, found["dtype"]))
@@ -33,6 +33,11 @@ def dcp_to_torch_save(dcp_checkpoint_dir: str | os.PathLike, torch_save_path: st
         _entered(state, found["path"], made)
     for name, found in reader.metadata["values"].items():
         _entered(state, found["path"], reader.value(name))
+    for path in sorted(reader.metadata.get("lists", ()), key=len, reverse=True):  # the inner ones first
+        numbered = state
+        for key in path:
+            numbered = numbered[key]
+        _entered(state, path, [numbered[i] for i in range(len(numbered))])
     _write(state, torch_save_path)
 
 

@@ -20,6 +20,7 @@ from .moves import shared
 from .placement_types import Placement, Replicate, Shard
 
 RULES: dict[str, Callable[..., Any]] = {}  # by the operation's name: (function, args, kwargs) -> its result
+REPLICATING: list[str] = []  # operations for which plain tensors count as replicated (loss_parallel)
 _implicit = [0]  # blocks of `implicit_replication` that are entered
 
 
@@ -65,7 +66,7 @@ def _all_distributed(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -
             if t.device_mesh != mesh:
                 raise RuntimeError(f"{name}: DTensors of two meshes, {mesh} and {t.device_mesh}, do not go together")
         elif isinstance(t, Tensor):
-            if t.ndim and not _implicit[0]:
+            if t.ndim and not _implicit[0] and name not in REPLICATING:
                 raise RuntimeError(f"{name}: got mixed torch.Tensor and DTensor, need to convert all torch.Tensor to DTensor "
                                    "before calling distributed operators!")
             leaves[i] = as_dtensor(t, mesh, (Replicate(),) * mesh.ndim, t.shape)

@@ -372,7 +372,7 @@ def linear_cross_entropy(input: Tensor, linear_weight: Tensor, target: Tensor, *
     >>> F.linear_cross_entropy(torch.ones(2, 3), torch.zeros(4, 3), torch.tensor([0, 3]))
     tensor(1.3863)
     """
-    from .linear_ops import linear
+    from ...ops.layers.linear import linear
     if input.ndim not in (1, 2):
         raise RuntimeError(f"expected input with dimensionality 1 or 2, got {input.ndim}")
     if linear_weight.ndim < 2:

@@ -30,7 +30,8 @@ def attach(functions: dict[str, Any]) -> None:
 def attach_module(module: str, functions: dict[str, Any]) -> None:
     """Adds the examples of a module that was imported later: entries as `linalg.solve`."""
     for name in [n for n in ENTRIES if n.startswith(module) and n.rpartition(".")[0] == module]:
-        attach_to(name, functions[name.rpartition(".")[2]])
+        if name.rpartition(".")[2] in functions:
+            attach_to(name, functions[name.rpartition(".")[2]])
 
 
 def attach_to(name: str, function: Any) -> None:

@@ -454,3 +454,6 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
         raise RuntimeError(f"Number of channels must be divisible by groups. Got {input.shape[1]} channels and "
                            f"{groups} groups.")
     return keeping_layout(_channels, input, groups)
+
+
+native_channel_shuffle = channel_shuffle

@@ -12,7 +12,6 @@ strip of the result is rounded from another (half.h).
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import itertools
 import re
 import threading
@@ -24,6 +23,7 @@ import numpy as np
 from numpy import ndarray
 
 from ....native import Library, Postponed, library, pointer, postponed
+from ....native.hashing import sha256
 from ...strides import elementwise_strides
 from .. import memory
 from ..arrays import strides
@@ -233,7 +233,7 @@ class Loops:
         self.alike = not self.numbers and self.mask_position is None and len(self.positions) == len(e.args) and not self.half
         self.dtype, self.result = dtype, _BOOL if entry.is_bool else dtype
         text = self._source(e)
-        self.tag = hashlib.sha256(text.encode()).hexdigest()[:16]  # no two libraries have functions of one name
+        self.tag = sha256(text.encode()).hexdigest()[:16]  # no two libraries have functions of one name
         self.source = text.replace("TAG", self.tag)
 
     def load(self) -> None:

@@ -1,7 +1,7 @@
 """Tensor parallel: single layers spread over processes."""
 
-from ....missing import refusal
 from .api import parallelize_module
+from .loss import loss_parallel
 from .style import (
     ColwiseParallel,
     ParallelStyle,
@@ -14,4 +14,3 @@ from .style import (
 
 __all__ = ["ColwiseParallel", "ParallelStyle", "PrepareModuleInput", "PrepareModuleInputOutput", "PrepareModuleOutput",
            "RowwiseParallel", "SequenceParallel", "loss_parallel", "parallelize_module"]
-loss_parallel = refusal("loss_parallel", "losses of logits in pieces are not implemented: gather them with output_layouts")
