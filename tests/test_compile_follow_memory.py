@@ -52,6 +52,22 @@ def test_results_have_memory_of_their_own():
     assert len({r.data_ptr() for r in results}) == 5 and all(type(r._array) is np.ndarray for r in results)
 
 
+def test_a_result_of_which_only_a_view_is_left_keeps_its_pages():
+    """Also in the call that is written down, where the pages of dead results go back."""
+    def build():
+        calls = itertools.count()
+
+        def f(x):
+            next(calls)
+            turned = x.t().reshape(-1)                   # a view of a copy, to which nothing else refers
+            first, *_ = (x + 1).unbind(0)
+            for _ in range(6):                           # megabytes of dead results
+                (x + 1).mul(2).sum()
+            return turned.sum(), first.sum()
+        return f, lambda n: (torch.full((256, 1024), 1.0 + n),), list
+    agree(build, calls=3, runs=1)
+
+
 def test_arguments_that_share_memory_are_told_apart_each_time():
     def build():
         store = torch.zeros(12)

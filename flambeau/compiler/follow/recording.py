@@ -175,10 +175,21 @@ class Recording:
         offset = at - self.follower.places.put[made.id] if r.size else 0
         step.results.append((MADE, mine, offset, *geometry))
         outs.append(Value(made.storage, offset, r.shape, element_strides(r), r.dtype))
-        array = r.view(Promise)
+        array = self._promised(r)
         roots.append((made, array))
         self.follower.made[id(array)] = made
         return array
+
+    def _promised(self, r: ndarray) -> Any:
+        """A kernel's result as a promise: the array itself and what it is a window onto. A window onto a promise that lies over
+        a plain array would refer to that one, past the promise, whose references say whether it is alive."""
+        if type(r) is not ndarray:
+            return r.view(Promise)
+        a: Any = r
+        while type(a) is ndarray:
+            self.follower.native.window(self.follower.address, a)
+            a = a.base
+        return r
 
     def _new(self, step: Step, r: ndarray) -> int:
         """A storage that this step makes."""
