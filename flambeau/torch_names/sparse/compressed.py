@@ -26,6 +26,9 @@ _NAMES = {layout: name for name, layout in LAYOUTS.items()}
 class CompressedTensor(Held):
     """A tensor of layout sparse_csr, sparse_csc, sparse_bsr or sparse_bsc."""
 
+    _handlers = HANDLERS
+    _called = "tensors of compressed sparse layouts"
+
     @property
     def layout(self) -> Any:
         return self._held_layout
@@ -33,15 +36,6 @@ class CompressedTensor(Held):
     @property
     def is_sparse_csr(self) -> bool:
         return self._held_layout is formats.sparse_csr
-
-    @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
-        name = getattr(func, "__name__", str(func))
-        handler = HANDLERS.get(name)
-        if handler is None:
-            raise NotImplementedError(f"{name}: not implemented for tensors of compressed sparse layouts in flambeau; "
-                                      "to_dense() makes an ordinary tensor")
-        return handler(*args, **(kwargs or {}))
 
     # ------------------------------------------------------------------------------------------------- what it holds
     @property

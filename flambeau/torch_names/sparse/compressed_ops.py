@@ -7,7 +7,7 @@ from typing import Any
 
 from ..ops.core.row import FUNCTIONS
 from ..tensors.tensor import Tensor
-from .arithmetic import BY_VALUE
+from .arithmetic import BY_VALUE, CONVERSIONS, LINEAR, _of
 from .compressed import HANDLERS, CompressedTensor, coo_to_compressed, make, to_compressed
 from .held import Held
 
@@ -37,18 +37,19 @@ def _dense(x: Any) -> Any:
 # --------------------------------------------------------------------------------------------------- on the values alone
 def _by_value(name: str) -> None:
     def applied(a: CompressedTensor, *args: Any, **kwargs: Any) -> CompressedTensor:
-        return a._rebuilt(getattr(a._held_values, name)(*args, **kwargs))
+        return a._rebuilt(_of(a._held_values, name, *args, **kwargs))
 
     def changed(a: CompressedTensor, *args: Any, **kwargs: Any) -> CompressedTensor:
-        a._held_values = getattr(a._held_values, name)(*args, **kwargs)
+        a._written(applied(a, *args, **kwargs))
         return a
 
     HANDLERS[name], HANDLERS[name + "_"] = applied, changed
 
 
-for _name in (*BY_VALUE, *"float double half bfloat16 int long bool cfloat cdouble".split()):
+for _name in (*BY_VALUE, *LINEAR, *CONVERSIONS):
     _by_value(_name)
 HANDLERS["__neg__"], HANDLERS["__pow__"], HANDLERS["__abs__"] = HANDLERS["neg"], HANDLERS["pow"], HANDLERS["abs"]
+HANDLERS["__pos__"], HANDLERS["pow_scalar"] = HANDLERS["positive"], HANDLERS["pow"]
 
 
 @handler("fill_")
@@ -63,7 +64,7 @@ def _zero_(a: CompressedTensor) -> CompressedTensor:
     return a
 
 
-@handler("to", "type", "cpu")
+@handler("to")
 def _to(a: CompressedTensor, *args: Any, **kwargs: Any) -> Any:
     made = a._held_values.to(*args, **kwargs) if args or kwargs else a._held_values
     return a if made is a._held_values else a._rebuilt(made)
@@ -79,6 +80,29 @@ def _zeros_like(a: CompressedTensor, *, dtype: Any = None, layout: Any = None, d
     made = make(a._held_layout, FUNCTIONS["zeros_like"](a._held_compressed), a._held_plain[..., :0],
                 values if dtype is None else values.to(dtype), a.shape)
     return made.requires_grad_(requires_grad)
+
+
+@handler("ones_like", "full_like")
+def _full_like(a: CompressedTensor, fill_value: Any = 1, *, dtype: Any = None, layout: Any = None, device: Any = None,
+               requires_grad: bool = False, pin_memory: bool = False, memory_format: Any = None) -> CompressedTensor:
+    """The same places, all with one number."""
+    made = a._rebuilt(FUNCTIONS["full_like"](a._held_values.detach(), fill_value, dtype=dtype or a.dtype))
+    return made.requires_grad_(requires_grad)
+
+
+@handler("item")
+def _item(a: CompressedTensor) -> Any:
+    return a._to_coo().item()
+
+
+@handler("is_nonzero")
+def _is_nonzero(a: CompressedTensor) -> bool:
+    return a._to_coo().is_nonzero()
+
+
+@handler("logical_not")
+def _logical_not(a: CompressedTensor) -> Tensor:
+    return a.to_dense().logical_not()
 
 
 @handler("clone")
@@ -103,7 +127,7 @@ HANDLERS["to_dense"] = CompressedTensor.to_dense
 
 # ------------------------------------------------------------------------------------------------------------ arithmetic
 @handler("add", "__add__", "__radd__")
-def _add(a: Any, b: Any, *, alpha: Any = 1, out: Any = None) -> Any:
+def _add(a: Any, b: Any, *, alpha: Any = 1) -> Any:
     if _is(a) and _is(b):
         if a.shape != b.shape:
             raise RuntimeError(f"add: Expected input tensors to have the same shape, but got tensor `self` with shape "
@@ -115,7 +139,7 @@ def _add(a: Any, b: Any, *, alpha: Any = 1, out: Any = None) -> Any:
 
 
 @handler("sub", "__sub__")
-def _sub(a: Any, b: Any, *, alpha: Any = 1, out: Any = None) -> Any:
+def _sub(a: Any, b: Any, *, alpha: Any = 1) -> Any:
     return _add(a, b, alpha=-alpha)
 
 
@@ -128,7 +152,7 @@ def _add_(a: Any, b: Any, *, alpha: Any = 1) -> Any:
 
 
 @handler("mul", "__mul__", "__rmul__", "multiply")
-def _mul(a: Any, b: Any, *, out: Any = None) -> Any:
+def _mul(a: Any, b: Any) -> Any:
     if not _is(a):
         a, b = b, a
     if _is(b):
@@ -139,7 +163,7 @@ def _mul(a: Any, b: Any, *, out: Any = None) -> Any:
 
 
 @handler("div", "__truediv__", "divide", "true_divide")
-def _div(a: Any, b: Any, *, rounding_mode: Any = None, out: Any = None) -> Any:
+def _div(a: Any, b: Any, *, rounding_mode: Any = None) -> Any:
     if not _is(a) or (isinstance(b, Tensor) and b.ndim):
         raise RuntimeError("Sparse division requires a scalar or zero-dim dense tensor divisor")
     return a._rebuilt(FUNCTIONS["div"](a._held_values, b, rounding_mode=rounding_mode))
@@ -189,7 +213,7 @@ def _check_product(a: Any, b: Any) -> None:
 
 
 @handler("mm", "matmul", "__matmul__", "__rmatmul__", "mv", "bmm", "spmm", "dsmm", "smm")
-def _product(a: Any, b: Any, *, out: Any = None) -> Any:
+def _product(a: Any, b: Any) -> Any:
     _check_product(a, b)
     if _is(a) and _is(b):
         return _back(a._to_coo() @ b._to_coo(), a)
@@ -205,7 +229,7 @@ def _product(a: Any, b: Any, *, out: Any = None) -> Any:
 
 
 @handler("addmm", "addmv", "baddbmm")
-def _addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1, out: Any = None) -> Any:
+def _addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
     made = _product(mat1, mat2)
     made = made if alpha == 1 else made * alpha
     if beta == 0:
