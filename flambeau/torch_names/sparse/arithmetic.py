@@ -146,6 +146,8 @@ def _same_or_with(a: SparseTensor, values: Tensor) -> SparseTensor:
 def _by_value(name: str) -> Callable:
     """An operation that keeps zeros zero: on the values alone (added up first)."""
     def applied(a: SparseTensor, *args: Any, **kwargs: Any) -> SparseTensor:
+        if kwargs.pop("inplace", False):  # nn.functional.relu
+            return HANDLERS[name + "_"](a, *args, **kwargs)
         coalesced = a.coalesce()
         return _with(coalesced, getattr(coalesced._held_values, name)(*args, **kwargs))
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..ops.core.row import FUNCTIONS
+from ..tensors.dtypes import bool_
 from ..tensors.tensor import Tensor
 from .arithmetic import BY_VALUE, CONVERSIONS, LINEAR, _of
 from .compressed import HANDLERS, CompressedTensor, coo_to_compressed, make, to_compressed
@@ -37,6 +38,8 @@ def _dense(x: Any) -> Any:
 # --------------------------------------------------------------------------------------------------- on the values alone
 def _by_value(name: str) -> None:
     def applied(a: CompressedTensor, *args: Any, **kwargs: Any) -> CompressedTensor:
+        if kwargs.pop("inplace", False):  # nn.functional.relu
+            return changed(a, *args, **kwargs)
         return a._rebuilt(_of(a._held_values, name, *args, **kwargs))
 
     def changed(a: CompressedTensor, *args: Any, **kwargs: Any) -> CompressedTensor:
@@ -266,13 +269,27 @@ def sampled_addmm(input: CompressedTensor, mat1: Tensor, mat2: Tensor, *, beta: 
 
 
 # ------------------------------------------------------------------------------------------------------------ reductions
-@handler("sum", "prod")
+@handler("sum")
 def _sum(a: CompressedTensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
     if dim is None:
         return a._held_values.sum(dtype=dtype)
     if not keepdim:
         raise RuntimeError("reduction operations on CSR tensors with keepdim=False is unsupported")
     return to_compressed(a.to_dense().sum(dim, True, dtype=dtype), a._name)
+
+
+@handler("prod")
+def _prod(a: CompressedTensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    """The product of the elements that are there."""
+    if dim is None:
+        return a._held_values.prod(dtype=dtype)
+    if not keepdim:
+        raise RuntimeError("reduction operations on CSR tensors with keepdim=False is unsupported")
+    there = a._rebuilt(FUNCTIONS["ones_like"](a._held_values.detach(), dtype=bool_)).to_dense()
+    dense, kept = a.to_dense().masked_fill(there.logical_not(), 1), there
+    for d in sorted(((dim,) if isinstance(dim, int) else dim), key=lambda d: d % a.ndim):
+        dense, kept = dense.prod(d, True, dtype=dtype), kept.any(d, True)
+    return dense.sparse_mask(kept.to_sparse(layout=a.layout))
 
 
 @handler("any")
@@ -305,6 +322,8 @@ def _select(a: CompressedTensor, dim: int, index: int) -> Any:
 def _get_item(a: CompressedTensor, index: Any) -> Any:
     made: Any = a
     for i in index if isinstance(index, tuple) else (index,):
+        if isinstance(i, slice):
+            _no_strides(a)
         if isinstance(i, bool) or not isinstance(i, int):
             raise NotImplementedError("a tensor of a compressed layout takes numbers as indices; to_dense() takes all")
         made = made.select(0, i) if isinstance(made, Held) else made[i]
@@ -316,6 +335,16 @@ def _is_same_size(a: Any, b: Any) -> bool:
     return tuple(a.shape) == tuple(b.shape)
 
 
-@handler("unsqueeze", "view", "reshape", "as_strided")
+@handler("unbind")
+def _unbind(a: CompressedTensor, dim: int = 0) -> Any:
+    return tuple(_select(a, dim, i) for i in range(a.shape[dim]))
+
+
+@handler("expand", "expand_as", "broadcast_to")
+def _no_expand(a: CompressedTensor, *args: Any) -> Any:
+    raise RuntimeError(f"expand is unsupported for {a._layout_word()} tensors")
+
+
+@handler("unsqueeze", "view", "reshape", "as_strided", "narrow", "squeeze", "flatten")
 def _no_strides(a: CompressedTensor, *args: Any) -> Any:
     raise RuntimeError(f"Sparse {a._name.upper()} tensors do not have strides")
