@@ -53,7 +53,7 @@ HOMES: dict[str, str] = {
     "autograd._functions": "autograd.function", "autograd.profiler_util": "autograd.profiler",
     "autograd.profiler_legacy": "autograd.profiler",
     "cuda._utils": "_utils", "cuda.sparse": "", "cuda.amp.common": "", "backends.xeon": "",
-    "fx.experimental.symbolic_shapes": "", "fx.experimental.optimization": "nn.utils.fusion", "fx.operator_schemas": "",
+    "fx.experimental.symbolic_shapes": "", "fx.operator_schemas": "",
     "fx.passes.graph_drawer": "", "jit.frontend": "", "jit.quantized": "", "jit._logging": "", "jit.annotations": "jit",
     "jit._recursive": "jit", "jit._script": "jit", "jit._trace": "jit", "jit.mobile": "",
     "masked._ops": "masked", "masked.maskedtensor.unary": "masked", "masked.maskedtensor.binary": "masked",
