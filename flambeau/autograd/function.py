@@ -111,7 +111,7 @@ class Function(FunctionCtx):
             if made is not NotImplemented:
                 return made
         if state.transforms:
-            state.transforms[-1].check_function(cls)
+            state.transforms[-1].check_function(cls, args)
         ctx = _new(cls._backward_cls)
         setup = cls.setup_context
         if setup is not _no_setup:

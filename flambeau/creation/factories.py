@@ -18,7 +18,7 @@ from ..ops.core.row import FUNCTIONS, _type_word, check_dtype, public
 from ..tensors import dtypes as _dtypes
 from ..tensors.device import defaults, to_device
 from ..tensors.dtypes import dtype as _dtype
-from ..tensors.formats import contiguous_format, preserve_format, sparse_coo
+from ..tensors.formats import contiguous_format, preserve_format, sparse_coo, sparse_csc, sparse_csr
 from ..tensors.tensor import Tensor, wrap
 from .like import empty_like, full_like, like, ones_like, zeros_like  # noqa: F401  (factories too: they are found here)
 from .literals import from_data, from_native
@@ -46,9 +46,10 @@ from .options import (
 __all__ = ["set_default_device", "get_default_device"]
 
 
-def _sparse_zeros(name: str, shape: Any, dtype: Any, device: Any, requires_grad: bool) -> Any:
+def _sparse_zeros(name: str, shape: Any, dtype: Any, device: Any, requires_grad: bool, layout: Any) -> Any:
     """A sparse tensor without any elements."""
     made = FUNCTIONS["sparse_coo_tensor"](shape, device=device, dtype=element_type(dtype, name) or _dtypes.get_default_dtype())
+    made = made if layout is sparse_coo else made.to_sparse(layout=layout)
     return made.requires_grad_(True) if requires_grad else made
 
 
@@ -56,8 +57,8 @@ def _sparse_zeros(name: str, shape: Any, dtype: Any, device: Any, requires_grad:
 def _filled(name: str, size: tuple[int, ...], value: Any, out: Any, dtype: Any, layout: Any, device: Any,
             requires_grad: Any, pin_memory: Any) -> Tensor:
     if layout is not None or pin_memory:
-        if layout is sparse_coo and not value:
-            return _sparse_zeros(name, size, dtype, device, requires_grad)
+        if layout in (sparse_coo, sparse_csr, sparse_csc) and not value:
+            return _sparse_zeros(name, size, dtype, device, requires_grad, layout)
         check_options(name, layout, pin_memory, True)
     dtype = element_type(dtype, name)
     if out is not None:
@@ -110,8 +111,8 @@ def empty(*size, out=None, dtype=None, layout=None, device=None, requires_grad=F
           memory_format=contiguous_format, **named) -> Tensor:
     """A tensor of whatever its memory holds."""
     shape = _sizes("empty", size, _keyword("empty", named))
-    if layout is sparse_coo:
-        return _sparse_zeros("empty", shape, dtype, device, requires_grad)
+    if layout in (sparse_coo, sparse_csr, sparse_csc):
+        return _sparse_zeros("empty", shape, dtype, device, requires_grad, layout)
     check_options("empty", layout, pin_memory, True)
     dtype = element_type(dtype, "empty")
     if out is not None:

@@ -63,7 +63,8 @@ class TensorTypeClass(type):
         return legacy_tensor(Tensor, *args, _d=cls.dtype, _on="cuda" if cls.is_cuda else "cpu", **kwargs)
 
     def __instancecheck__(cls, instance: Any) -> bool:
-        return isinstance(instance, Tensor) and instance.dtype is cls.dtype and instance.is_cuda == cls.is_cuda
+        return (isinstance(instance, Tensor) and instance.dtype is cls.dtype and instance.is_cuda == cls.is_cuda
+                and instance.layout is cls.layout)
 
     def __repr__(cls) -> str:
         return f"<class '{cls.__module__}.{cls.__name__}'>"

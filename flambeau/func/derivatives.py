@@ -36,7 +36,7 @@ class _Level:
 
     def call(self, func: Callable[..., Any], args: Any, kwargs: dict[str, Any], reverse: bool = True) -> Any:
         """The function, called as part of this transformation. reverse: it is to be differentiated backwards."""
-        off = state.saved_hooks_off
+        off, self.reverse = state.saved_hooks_off, reverse
         if reverse:
             if state.saved_hooks:
                 raise RuntimeError(_NO_HOOKS)
@@ -48,11 +48,13 @@ class _Level:
             state.saved_hooks_off = off
             state.transforms = state.transforms[:-1]
 
-    @staticmethod
-    def check_function(cls: type) -> None:
+    def check_function(self, cls: type, args: Any) -> None:
         """A custom Function is called inside."""
+        from ..autograd.function import Function
         from .functions import check_setup
         check_setup(cls)
+        if not self.reverse and cls.jvp is Function.jvp and any(isinstance(a, Tensor) and a.requires_grad for a in args):
+            Function.jvp(None)  # says that it is missing
 
     def enter(self, value: Any) -> Any:
         """The input as a variable of this level: joined to the outer graph where there is one."""
@@ -294,7 +296,8 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
             raise RuntimeError(f"Expected the tangents {given_spec} to have the same pytree structure as the primals {spec}")
         for p, t in zip(leaves, given):
             if p.shape != t.shape:
-                raise ValueError(f"Expected tangent of shape {tuple(p.shape)}, got {tuple(t.shape)}")
+                raise RuntimeError(f"tangent with shape {t.shape} in flattened pytree doesn't match the shape {p.shape} of the "
+                                   "corresponding primal.")
         with enable_grad():
             pushed = _push(outputs, leaves, given, level)
         return tree_unflatten([level.leave(v) for v in pushed], out_spec)

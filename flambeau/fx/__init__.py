@@ -10,21 +10,22 @@ import importlib
 import sys
 from typing import Any
 
+from .codegen import CodeGen
 from .graph import Graph
 from .graph_module import GraphModule
 from .interpreter import Interpreter, Transformer
 from .node import Node, has_side_effect, map_arg
 from .proxy import Proxy
 from .subgraph_rewriter import replace_pattern
-from .tracing import ProxyableClassMeta, Tracer, symbolic_trace, wrap
+from .tracing import PH, ProxyableClassMeta, Tracer, symbolic_trace, wrap
 
-sys.modules[f"{__name__}._symbolic_trace"] = sys.modules[f"{__name__}.tracing"]  # PyTorch's file
+_symbolic_trace = sys.modules[f"{__name__}._symbolic_trace"] = sys.modules[f"{__name__}.tracing"]  # PyTorch's file
 
-__all__ = ["Graph", "GraphModule", "Interpreter", "Node", "Proxy", "ProxyableClassMeta", "Tracer", "Transformer",
+__all__ = ["CodeGen", "Graph", "GraphModule", "Interpreter", "Node", "PH", "Proxy", "ProxyableClassMeta", "Tracer", "Transformer",
            "has_side_effect", "map_arg", "replace_pattern", "symbolic_trace", "wrap"]
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("passes", "experimental"):
+    if name in ("passes", "experimental", "traceback"):
         return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

@@ -4,34 +4,21 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import copy
 import keyword
-import operator
 import re
-import types
-import typing
+import warnings
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
-from .node import Argument, Node, Target, map_arg, qualified_name
+from .codegen import CodeGen, PythonCode, _PyTreeCodeGen, _PyTreeInfo  # noqa: F401  PyTorch has them here
+from .node import Argument, Node, Target, map_arg
 
-__all__ = ["Graph", "PythonCode"]
-
-_INFIX = {operator.add: "{} + {}", operator.sub: "{} - {}", operator.mul: "{} * {}", operator.floordiv: "{} // {}",
-          operator.truediv: "{} / {}", operator.mod: "{} % {}", operator.lt: "{} < {}", operator.le: "{} <= {}",
-          operator.eq: "{} == {}", operator.ne: "{} != {}", operator.gt: "{} > {}", operator.ge: "{} >= {}",
-          operator.pos: "+{}", operator.neg: "-{}", operator.invert: "~{}", operator.and_: "{} & {}",
-          operator.or_: "{} | {}", operator.xor: "{} ^ {}", operator.getitem: "{}[{}]", operator.matmul: "{} @ {}",
-          operator.lshift: "{} << {}", operator.rshift: "{} >> {}", operator.pow: "{} ** {}"}
+__all__ = ["CodeGen", "Graph", "PythonCode"]
 
 
-_TAKEN = ("self", "torch", "device", "inf", "nan")
-
-
-class PythonCode(NamedTuple):
-    """The text of a `forward`, and the global names that it uses."""
-
-    src: str
-    globals: dict[str, Any]
+_OPS = ("placeholder", "get_attr", "call_function", "call_method", "call_module", "output", "root")
+_TAKEN = ("torch", "device", "inf", "nan", "NoneType")
 
 
 class _Names:
@@ -40,6 +27,10 @@ class _Names:
     def __init__(self) -> None:
         self.used: set[str] = set()
         self.counts: dict[str, int] = {}
+
+    def create_name(self, candidate: str, obj: Any = None) -> str:
+        """A name like the candidate that is still free."""
+        return self.create(candidate)
 
     def create(self, wanted: str) -> str:
         wanted = re.sub(r"[^0-9a-zA-Z_]+", "_", wanted) or "_unnamed"
@@ -56,6 +47,9 @@ class _Names:
         return name
 
 
+_Namespace = _Names
+
+
 def _snake(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
@@ -68,6 +62,7 @@ class Graph:
         self._names = _Names()
         self._before: Node = self._root  # new nodes come just before this one
         self.owning_module, self._tracer_cls = owning_module, tracer_cls
+        self._codegen = CodeGen()
 
     # ------------------------------------------------------------------------------------------------------ reading
     @property
@@ -85,6 +80,14 @@ class Graph:
     def create_node(self, op: str, target: Target, args: tuple[Argument, ...] | None = None,
                     kwargs: dict[str, Argument] | None = None, name: str | None = None, type_expr: Any = None) -> Node:
         """A new node at the place where nodes are inserted."""
+        if op not in _OPS:
+            raise AssertionError(f"op '{op}' is not in _legal_ops")
+        if op == "call_function" and not callable(target):
+            raise ValueError(f"Node [graph = {self}, name = '{name or target}'] target {target} has type "
+                             f"{type(target).__name__} but a Callable is expected")
+        if op not in ("call_function", "root") and not isinstance(target, str):
+            raise ValueError(f"Node [graph = {self}, name = '{name or op}'] target {target} has type {type(target).__name__} but "
+                             "a str is expected")
         wanted = name or (_snake(target) if isinstance(target, str) else getattr(target, "__name__", "value"))
         node = Node(self, self._names.create(wanted), op, target, args or (), kwargs or {}, type_expr)
         self._before.prepend(node)
@@ -94,9 +97,15 @@ class Graph:
         return self.create_node("placeholder", name, () if default_value is ... else (default_value,), {}, type_expr=type_expr)
 
     def get_attr(self, qualified_name: str, type_expr: Any = None) -> Node:
+        if self.owning_module is not None and not _found(self.owning_module, qualified_name):
+            warnings.warn("Attempted to insert a get_attr Node with no underlying reference in the owning GraphModule! Call "
+                          "GraphModule.add_submodule to add the necessary submodule, GraphModule.add_parameter to add the "
+                          "necessary Parameter, or nn.Module.register_buffer to add the necessary buffer", stacklevel=2)
         return self.create_node("get_attr", qualified_name, type_expr=type_expr)
 
     def call_module(self, module_name: str, args: Any = None, kwargs: Any = None, type_expr: Any = None) -> Node:
+        if self.owning_module is not None:
+            self.owning_module.get_submodule(module_name)  # raises where there is none
         return self.create_node("call_module", module_name, args, kwargs, type_expr=type_expr)
 
     def call_method(self, method_name: str, args: Any = None, kwargs: Any = None, type_expr: Any = None) -> Node:
@@ -189,35 +198,40 @@ class Graph:
                                        "that Nodes in the graph are topologically ordered")
             if node.name in names:
                 raise RuntimeError(f"Node redefined name {node.name}!")
-            if node.op == "call_module" and self.owning_module is not None:
-                self.owning_module.get_submodule(node.target)
+            if node.op in ("call_module", "get_attr") and self.owning_module is not None:
+                _check_reference(node, self.owning_module)
             seen.add(node)
             names.add(node.name)
 
-    def set_codegen(self, codegen: Any) -> None:
-        raise NotImplementedError("Graph.set_codegen: code generators other than Python's are not implemented in flambeau")
-
     # --------------------------------------------------------------------------------------------------------- code
+    def set_codegen(self, codegen: CodeGen) -> None:
+        """Another writer of code; takes effect when the module is recompiled."""
+        self._codegen = codegen
+
     def python_code(self, root_module: str = "self", **options: Any) -> PythonCode:
         """`def forward(self, ...)` as text."""
-        import flambeau
-        globals_: dict[str, Any] = {"torch": flambeau, "inf": float("inf"), "nan": float("nan"), "device": flambeau.device}
-        last_use = {used: user for user in self.nodes for used in user.all_input_nodes}
-        parameters, lines = [], []
-        for node in self.nodes:
-            if node.op == "placeholder":
-                parameters.append(_parameter(node, globals_))
-                if node.target.lstrip("*") != node.name:
-                    lines.append(f"{node.name} = {node.target.lstrip('*')}")
-                continue
-            done = [] if node.op == "output" else [n.name for n in node.all_input_nodes if last_use[n] is node]
-            if not node.users and node.op != "output":
-                done.append(node.name)
-            freed = f";  {' = '.join(done)} = None" if done else ""
-            lines.append(_statement(node, root_module, globals_) + freed)
-        body = "".join(f"    {line}\n" for line in lines) or "    pass\n"
-        head = ", ".join([root_module, *parameters])
-        return PythonCode(f"\n\n\ndef forward({head}):\n{body}    ", globals_)
+        return self._codegen._gen_python_code(self.nodes, root_module, self._names, **options)
+
+    def on_generate_code(self, make_transformer: Callable[[Any], Callable[[list[str]], list[str]]]) -> Any:
+        """Has the lines of the code changed by a function, make_transformer(the one before or None); a `with` block undoes it."""
+        codegen = self._codegen
+        before = codegen._body_transformer
+        codegen._body_transformer = make_transformer(before)
+
+        @contextlib.contextmanager
+        def block() -> Iterator[None]:
+            try:
+                yield
+            finally:
+                codegen._body_transformer = before
+
+        return block()
+
+    def process_inputs(self, *args: Any) -> Any:
+        return self._codegen.process_inputs(*args)
+
+    def process_outputs(self, out: Any) -> Any:
+        return self._codegen.process_outputs(out)
 
     def __str__(self) -> str:
         return "graph():\n" + "\n".join(f"    {n.format_node()}" for n in self.nodes)
@@ -232,11 +246,35 @@ class Graph:
 
     def __deepcopy__(self, memo: Any = None) -> Graph:
         made = Graph(tracer_cls=self._tracer_cls)
+        made._codegen = copy.deepcopy(self._codegen)
         result = made.graph_copy(self, {}, return_output_node=True)
         if result is not None:
             values, old = result
             made.output(values, old.type).meta = dict(old.meta)
         return made
+
+
+def _found(module: Any, path: str) -> bool:
+    for part in path.split("."):
+        if not hasattr(module, part):
+            return False
+        module = getattr(module, part)
+    return True
+
+
+def _check_reference(node: Node, root: Any) -> None:
+    """Refuses a node whose module, parameter or buffer is not there."""
+    at: Any = root
+    parts = node.target.split(".")
+    for i, part in enumerate(parts):
+        inner = getattr(at, part, None)
+        if inner is None:
+            raise RuntimeError(f"Node {node} target {node.target} references nonexistent attribute {part} of "
+                               f"{'.'.join(parts[:i])}")
+        at = inner
+    if node.op == "call_module" and not hasattr(at, "named_modules"):
+        raise RuntimeError(f"Node {node} target {node.target} {parts[-1]} of {'.'.join(parts[:-1])} does not reference an "
+                           "nn.Module")
 
 
 class _Nodes:
@@ -258,91 +296,3 @@ class _Nodes:
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
-
-
-def _parameter(node: Node, globals_: dict[str, Any]) -> str:
-    default = f" = {_value(node.args[0], globals_)}" if node.args else ""
-    kind = _annotation(node.type, globals_)
-    return f"{node.target}{f' : {kind}' if kind else ''}{default}"
-
-
-def _annotation(kind: Any, globals_: dict[str, Any]) -> str:
-    """A type as the text of an annotation; nothing for one that has no simple name."""
-    from ..tensors.tensor import Tensor
-    if kind is Tensor:
-        return "torch.Tensor"
-    if kind is type(None):
-        return "NoneType"
-    if isinstance(kind, type) and not typing.get_args(kind):
-        return kind.__name__ if kind.__module__ == "builtins" else ""
-    if typing.get_origin(kind) in (typing.Union, types.UnionType):
-        parts = [_annotation(part, globals_) for part in typing.get_args(kind)]
-        if all(parts):
-            globals_["typing_Union"], globals_["NoneType"] = typing.Union, type(None)
-            return f"typing_Union[{','.join(parts)}]"
-    return ""
-
-
-def _value(value: Any, globals_: dict[str, Any]) -> str:
-    """A value as the text that makes it."""
-    if isinstance(value, Node):
-        return value.name
-    if isinstance(value, tuple):
-        made = ", ".join(_value(v, globals_) for v in value)
-        if hasattr(value, "_fields"):
-            return f"{_global(type(value), globals_)}({made})"
-        return f"({made},)" if len(value) == 1 else f"({made})"
-    if isinstance(value, list):
-        return f"[{', '.join(_value(v, globals_) for v in value)}]"
-    if isinstance(value, dict):
-        return f"{{{', '.join(f'{k!r}: {_value(v, globals_)}' for k, v in value.items())}}}"
-    if isinstance(value, slice):
-        return f"slice({', '.join(_value(v, globals_) for v in (value.start, value.stop, value.step))})"
-    if callable(value) or isinstance(value, type):
-        return _global(value, globals_)
-    if type(value).__module__.partition(".")[0] in ("flambeau", "torch") and not repr(value).startswith(("torch.", "device(")):
-        return _bound(f"_{type(value).__name__.lower()}_value", value, globals_)
-    return repr(value)
-
-
-def _bound(name: str, value: Any, globals_: dict[str, Any]) -> str:
-    unique, count = name, 0
-    while globals_.get(unique, value) is not value:
-        count += 1
-        unique = f"{name}_{count}"
-    globals_[unique] = value
-    return unique
-
-
-def _global(function: Any, globals_: dict[str, Any]) -> str:
-    """The text for a function: its path below torch, or a global name bound to it."""
-    name = qualified_name(function)
-    if name.startswith("torch.") or getattr(builtins, name, None) is function:
-        return name
-    return _bound(re.sub(r"[^0-9a-zA-Z_]+", "_", name), function, globals_)
-
-
-def _attribute(base: str, path: str) -> str:
-    for part in path.split("."):
-        base = f"{base}.{part}" if part.isidentifier() else f'getattr({base}, "{part}")'
-    return base
-
-
-def _statement(node: Node, root: str, globals_: dict[str, Any]) -> str:
-    args = [_value(a, globals_) for a in node.args]
-    given = ", ".join([*args, *(f"{k} = {_value(v, globals_)}" for k, v in node.kwargs.items())])
-    if node.op == "output":
-        return f"return {args[0]}"
-    if node.op == "get_attr":
-        return f"{node.name} = {_attribute(root, node.target)}"
-    if node.op == "call_module":
-        return f"{node.name} = {_attribute(root, node.target)}({given})"
-    if node.op == "call_method":
-        rest = ", ".join([*args[1:], *(f"{k} = {_value(v, globals_)}" for k, v in node.kwargs.items())])
-        return f"{node.name} = {args[0]}.{node.target}({rest})"
-    if node.target in _INFIX and not node.kwargs:
-        args = [f"({a})" if a.startswith("-") else a for a in args]
-        return f"{node.name} = {_INFIX[node.target].format(*args)}"
-    if node.target is getattr and len(node.args) == 2 and str(node.args[1]).isidentifier():
-        return f"{node.name} = {args[0]}.{node.args[1]}"
-    return f"{node.name} = {_global(node.target, globals_)}({given})"

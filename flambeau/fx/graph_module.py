@@ -103,6 +103,9 @@ class GraphModule(Module):
 
     def recompile(self) -> Any:
         """Makes the code anew after the graph was changed."""
+        info = getattr(self.graph._codegen, "pytree_info", None)
+        if info is not None:
+            self.__dict__["_in_spec"], self.__dict__["_out_spec"] = info.in_spec, info.out_spec
         made = self.graph.python_code("self")
         self.__dict__["_code"] = made.src
         name = f"<graph module {next(_numbers)}>"
@@ -166,7 +169,7 @@ class GraphModule(Module):
 
     def __reduce__(self) -> Any:
         state = {k: v for k, v in self.__dict__.items() if k not in ("_graph", "_code")}
-        return _rebuilt, (state, self.code, type(self).__name__)
+        return _rebuilt, (state, self.code, type(self).__name__, self.graph._codegen)
 
     def print_readable(self, print_output: bool = True, **options: Any) -> str:
         """The code as that of a class."""
@@ -180,18 +183,23 @@ class GraphModule(Module):
         return f"{super().__str__()}\n{self.code}\n# To see more debug info, please use `graph_module.print_readable()`"
 
 
-def _rebuilt(state: dict[str, Any], code: str, name: str) -> GraphModule:
+def _rebuilt(state: dict[str, Any], code: str, name: str, codegen: Any = None) -> GraphModule:
     """A GraphModule from its state and code: the code is traced again."""
     import flambeau
 
-    from .tracing import Tracer
+    from .tracing import PH, Tracer
 
     class EveryModuleTracer(Tracer):
         def is_leaf_module(self, m: Module, module_qualified_name: str) -> bool:
             return True
 
-    space: dict[str, Any] = {"torch": flambeau, "inf": float("inf"), "nan": float("nan"), "device": flambeau.device}
+    space: dict[str, Any] = {"torch": flambeau, "inf": float("inf"), "nan": float("nan"), "device": flambeau.device,
+                             "NoneType": type(None), **dict(codegen.additional_globals() if codegen is not None else ())}
     exec(code, space)
     holder = type(name, (Module,), {"forward": space["forward"]})()
     holder.__dict__.update(state)
-    return GraphModule(holder, EveryModuleTracer().trace(holder), name)
+    if not hasattr(codegen, "pytree_info"):
+        return GraphModule(holder, EveryModuleTracer().trace(holder), name)
+    from ..utils import _pytree as pytree  # nested arguments: leaves that stay inputs
+    nested = pytree.tree_unflatten([PH] * codegen.pytree_info.in_spec.num_leaves, codegen.pytree_info.in_spec)
+    return GraphModule(holder, EveryModuleTracer().trace(holder, tuple(nested)), name)

@@ -10,6 +10,7 @@ from .graph import Graph
 from .graph_module import GraphModule
 from .node import Argument, Node, Target, map_arg
 from .proxy import Proxy
+from .traceback import set_current_meta
 from .tracing import Tracer
 
 __all__ = ["Interpreter", "Transformer"]
@@ -32,13 +33,20 @@ class Interpreter:
     def run(self, *args: Any, initial_env: dict[Node, Any] | None = None, enable_io_processing: bool = True) -> Any:
         """The output for these inputs."""
         self.env = dict(initial_env or {})
-        self.args_iter: Iterator[Any] = iter(args)
+        self.args_iter: Iterator[Any] = iter(self.graph.process_inputs(*args) if enable_io_processing else args)
         for node in self.graph.nodes:
             if node in self.env:
                 continue
-            self.env[node] = self.run_node(node)
+            try:
+                self.env[node] = self.run_node(node)
+            except Exception as error:
+                if self.extra_traceback:
+                    _say_where(error, node)
+                    if isinstance(error, KeyError):
+                        raise RuntimeError(*error.args) from error
+                raise
             if node.op == "output":
-                return self.env[node]
+                return self.graph.process_outputs(self.env[node]) if enable_io_processing else self.env[node]
             if self.garbage_collect_values:
                 for done in self.user_to_last_uses.get(node, ()):
                     del self.env[done]
@@ -50,8 +58,9 @@ class Interpreter:
         return self.run(*args)
 
     def run_node(self, n: Node) -> Any:
-        args, kwargs = self.fetch_args_kwargs_from_env(n)
-        return getattr(self, n.op)(n.target, args, kwargs)
+        with set_current_meta(n):
+            args, kwargs = self.fetch_args_kwargs_from_env(n)
+            return getattr(self, n.op)(n.target, args, kwargs)
 
     def placeholder(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
         if target.startswith("*"):
@@ -99,6 +108,12 @@ class Interpreter:
         return map_arg(args, value)
 
 
+def _say_where(error: Exception, node: Node) -> None:
+    """Adds to an error's message which node was run, and the line that it came from."""
+    where = f"While executing {node.format_node()}\nOriginal traceback:\n{node.stack_trace}"
+    error.args = (f"{error.args[0]}\n\n{where}" if error.args else where, *error.args[1:])
+
+
 class _Recorder(Tracer):
     def __init__(self, graph: Graph, root: Module):
         super().__init__()
@@ -115,6 +130,7 @@ class Transformer(Interpreter):
     def __init__(self, module: GraphModule):
         super().__init__(module)
         self.new_graph = Graph()
+        self.new_graph.set_codegen(module.graph._codegen)
         self.tracer = _Recorder(self.new_graph, module)
 
     def placeholder(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Proxy:
@@ -137,11 +153,11 @@ class Transformer(Interpreter):
         """The new module."""
         from ..ops.core import overrides
         with overrides.always_asked():
-            result = super().run()
+            result = super().run(enable_io_processing=False)
         unwrap: Callable[[Any], Any] = self.tracer.create_arg
         if result is not None:
             self.new_graph.output(unwrap(result))
-        return GraphModule(self.module, self.new_graph, type(self.module).__name__)
+        return GraphModule(self.module, self.new_graph)
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         raise RuntimeError("Transformer.run: use transform() to get the new module")

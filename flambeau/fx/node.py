@@ -249,3 +249,13 @@ def _listed(value: Argument) -> str:
     if isinstance(value, dict):
         return "{" + ", ".join(f"{k}: {_listed(v)}" for k, v in value.items()) + "}"
     return str(value)
+
+
+# PyTorch's names of these
+_get_qualified_name = qualified_name
+_format_arg = _listed
+
+
+def _type_repr(obj: Any) -> str:
+    """A type as text."""
+    return _type_word(obj) if isinstance(obj, type) else repr(obj)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import enum
 import operator
 from collections.abc import Iterator
@@ -10,16 +11,38 @@ from typing import Any
 from ..tensors import dtypes as _dtypes
 from ..tensors.device import device as _device
 from ..tensors.tensor import Tensor
+from . import traceback
 from .graph import Graph
 from .node import Argument, Node, Target, public_form
 
-__all__ = ["Attribute", "GraphAppendingTracer", "ParameterProxy", "Proxy", "TraceError", "TracerBase"]
+__all__ = ["Attribute", "GraphAppendingTracer", "ParameterProxy", "Proxy", "Scope", "ScopeContextManager", "TraceError", "TracerBase"]
 
 _PLAIN = (str, int, float, bool, complex, bytes, type(None), type(Ellipsis), _dtypes.dtype, _device, range, enum.Enum)
 
 
 class TraceError(ValueError):
     """The program asked for something that only a value could answer."""
+
+
+class Scope:
+    """The module whose code is being traced: its path and its class."""
+
+    def __init__(self, module_path: str, module_type: Any):
+        self.module_path, self.module_type = module_path, module_type
+
+
+class ScopeContextManager:
+    """Another scope while a block runs."""
+
+    def __init__(self, scope: Scope, current_scope: Scope):
+        self._scope, self._before = scope, copy.copy(scope)
+        scope.module_path, scope.module_type = current_scope.module_path, current_scope.module_type
+
+    def __enter__(self) -> Scope:
+        return self._scope
+
+    def __exit__(self, *exc: Any) -> None:
+        self._scope.module_path, self._scope.module_type = self._before.module_path, self._before.module_type
 
 
 class TracerBase:
@@ -30,10 +53,17 @@ class TracerBase:
     check_mutable_operations = False
     trace_asserts = False
     proxy_buffer_attributes = False
+    module_stack: dict[str, Any] = {}  # the modules whose code is being traced, outermost first
+    scope: Scope
 
     def create_node(self, kind: str, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Argument],
                     name: str | None = None, type_expr: Any = None) -> Node:
-        return self.graph.create_node(kind, target, args, kwargs, name, type_expr)
+        node = self.graph.create_node(kind, target, args, kwargs, name, type_expr)
+        if traceback.should_preserve_node_meta:
+            node.meta.update(traceback.current_meta)
+        if self.module_stack:
+            node.meta["nn_module_stack"] = dict(self.module_stack)
+        return node
 
     def proxy(self, node: Node) -> Proxy:
         return Proxy(node, self)

@@ -10,7 +10,15 @@ from .graph_module import GraphModule
 from .node import Node
 from .tracing import symbolic_trace
 
-__all__ = ["Match", "replace_pattern"]
+__all__ = ["Match", "ReplacedPatterns", "replace_pattern", "replace_pattern_with_filters"]
+
+
+class ReplacedPatterns(NamedTuple):
+    """A match, and the nodes that stand there now."""
+
+    anchor: Node
+    nodes_map: dict[Node, Node]
+    replacements: list[Node]
 
 
 class Match(NamedTuple):
@@ -57,16 +65,29 @@ def _closed(found: dict[Node, Node], anchor: Node) -> bool:
 
 def replace_pattern(gm: GraphModule, pattern: Callable | GraphModule, replacement: Callable | GraphModule) -> list[Match]:
     """Puts the replacement wherever the pattern is found; both are functions (or modules) of the same inputs."""
+    return [Match(m.anchor, m.nodes_map) for m in replace_pattern_with_filters(gm, pattern, replacement)]
+
+
+def replace_pattern_with_filters(gm: GraphModule, pattern: Any, replacement: Any = None, match_filters: Any = None,
+                                 ignore_literals: bool = False, replacement_callback: Any = None) -> list[ReplacedPatterns]:
+    """replace_pattern, at those matches that every filter(match, the graph, the pattern's graph) accepts."""
+    if ignore_literals or replacement_callback is not None:
+        raise NotImplementedError("replace_pattern_with_filters: ignore_literals and replacement_callback are not implemented in "
+                                  "flambeau")
     wanted, instead = _graph_of(pattern), _graph_of(replacement)
     last = wanted.output_node().args[0]
     inputs = wanted.find_nodes(op="placeholder")
     if len(inputs) != len(instead.find_nodes(op="placeholder")):
         raise AssertionError("pattern and replacement must take the same number of inputs")
-    matches: list[Match] = []
+    matches: list[ReplacedPatterns] = []
     for node in list(gm.graph.nodes):
         found: dict[Node, Node] = {}
         if node._erased or not isinstance(last, Node) or not _matches(last, node, found) or not _closed(found, node):
             continue
+        match = Match(node, found)
+        if not all(accepts(match, gm.graph, wanted) for accepts in match_filters or ()):
+            continue
+        there = set(gm.graph.nodes)
         values = dict(zip(instead.find_nodes(op="placeholder"), [found.get(p) for p in inputs]))
         with gm.graph.inserting_before(node):
             result = gm.graph.graph_copy(instead, values)
@@ -74,7 +95,7 @@ def replace_pattern(gm: GraphModule, pattern: Callable | GraphModule, replacemen
         for inner in reversed([n for p, n in found.items() if p.op != "placeholder"]):
             if not inner._erased and not inner.users:
                 gm.graph.erase_node(inner)
-        matches.append(Match(node, found))
+        matches.append(ReplacedPatterns(node, found, [n for n in gm.graph.nodes if n not in there]))
     if isinstance(replacement, GraphModule):
         for name, module in replacement.named_children():
             if not hasattr(gm, name):

@@ -15,12 +15,14 @@ from ..nn.module import Module
 from ..ops.core import overrides as _overrides
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
+from ..utils import _pytree as pytree
+from .codegen import _PyTreeCodeGen, _PyTreeInfo
 from .graph import Graph
 from .graph_module import GraphModule
 from .node import Argument
-from .proxy import ParameterProxy, TracerBase, _tracer_of
+from .proxy import ParameterProxy, Scope, ScopeContextManager, TracerBase, _tracer_of
 
-__all__ = ["ProxyableClassMeta", "Tracer", "is_fx_tracing", "symbolic_trace", "wrap"]
+__all__ = ["PH", "PHBase", "PHWithMeta", "ProxyableClassMeta", "Tracer", "is_fx_tracing", "symbolic_trace", "wrap"]
 
 _wrapped: dict[tuple[int, str], dict[str, Any]] = {}  # functions that are recorded as one node, by where they stand
 _tracing = 0
@@ -45,6 +47,39 @@ def wrap(fn_or_name: str | Callable) -> Any:
 
 def _assert_is_none(value: Any, msg: str) -> None:
     assert value is None, msg
+
+
+_assert_is_none.__module__ = "torch.fx._symbolic_trace"  # the name that code calls it by
+
+
+class PHBase:
+    """In `concrete_args`: a leaf that stays an input of the graph."""
+
+    def __repr__(self) -> str:
+        return "PH"
+
+
+class PHWithMeta(PHBase):
+    """A leaf that stays an input; its attributes go to the node."""
+
+    def __init__(self, ph_key: str | None = None):
+        super().__init__()
+        self.ph_key = ph_key
+
+
+PH = PHBase()
+
+
+def _hint(function: Any, annotation: Any) -> Any:
+    """What an annotation means, which may be text."""
+    if annotation is inspect.Parameter.empty:
+        return None
+    if not isinstance(annotation, str):
+        return annotation
+    try:
+        return eval(annotation, getattr(function, "__globals__", {}))
+    except Exception:
+        return None
 
 
 class _Patches:
@@ -93,6 +128,8 @@ class Tracer(TracerBase):
         self.param_shapes_constant = param_shapes_constant
         self.root: Module
         self.tensor_attrs: dict[int, str] = {}
+        self.module_stack: dict[str, Any] = {}
+        self.scope = Scope("", None)
 
     # --------------------------------------------------------------------------------------------- to be overridden
     def is_leaf_module(self, m: Module, module_qualified_name: str) -> bool:
@@ -110,9 +147,14 @@ class Tracer(TracerBase):
     def call_module(self, m: Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What a call of a module does: one node for a leaf, its own code otherwise."""
         path = self.path_of_module(m)
-        if self.is_leaf_module(m, path):
-            return self.create_proxy("call_module", path, args, kwargs)
-        return forward(*args, **kwargs)
+        with ScopeContextManager(self.scope, Scope(path, type(m))):
+            self.module_stack[path] = (path, type(m))
+            try:
+                if self.is_leaf_module(m, path):
+                    return self.create_proxy("call_module", path, args, kwargs)
+                return forward(*args, **kwargs)
+            finally:
+                self.module_stack.pop(path, None)
 
     def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
         """What reading an attribute of a module gives: the proxy of a parameter, else the value."""
@@ -145,34 +187,54 @@ class Tracer(TracerBase):
 
     # ------------------------------------------------------------------------------------------------------- tracing
     def create_args_for_root(self, root_fn: Callable, is_module: bool, concrete_args: Any = None) -> tuple[Any, list[Any]]:
-        """A placeholder for each parameter of the function; concrete_args fixes some of them."""
-        concrete = dict(concrete_args or {}) if not isinstance(concrete_args, tuple) else None
+        """A placeholder for each parameter of the function; concrete_args fixes some of them, or parts of them."""
         parameters = list(inspect.signature(root_fn).parameters.values())
         args: list[Any] = []
-        fixed = 0
         if is_module:
             args.append(self.root)
             parameters = parameters if inspect.ismethod(root_fn) else parameters[1:]
-        if concrete is None:
-            concrete = {p.name: v for p, v in zip(parameters, concrete_args) if v is not None}
+        concrete = concrete_args or {}
+        if isinstance(concrete_args, tuple):
+            if len(concrete_args) != len(parameters):
+                raise RuntimeError(f"Tracing expected {len(parameters)} arguments but got {len(concrete_args)} concrete arguments")
+            concrete = {p.name: v for p, v in zip(parameters, concrete_args)}
+        numbers = itertools.count(1)
         for p in parameters:
             star = {p.VAR_POSITIONAL: "*", p.VAR_KEYWORD: "**"}.get(p.kind, "")
             default = () if p.default is p.empty else (p.default,)
-            if p.name in concrete:
-                fixed += 1
-                self._specialized(p.name, fixed, concrete[p.name], default)
-                args.append(concrete[p.name])
+            if not star and p.name in concrete:
+                args.append(pytree.tree_map(lambda v, p=p, d=default: self._specialized(p.name, next(numbers), v, d),
+                                            concrete[p.name]))
                 continue
-            kind = None if p.annotation is p.empty or isinstance(p.annotation, str) else p.annotation
-            args.append(self.create_proxy("placeholder", star + p.name, default, {}, type_expr=kind))
-        return root_fn, args
+            args.append(self.create_proxy("placeholder", star + p.name, default, {}, type_expr=_hint(root_fn, p.annotation)))
+        values = args[1:] if is_module else args
+        leaves, spec = pytree.tree_flatten(tuple(values))
+        if all(child.is_leaf() for child in spec.children_specs):
+            return root_fn, args
+        return self._nested(root_fn, args[:1] if is_module else [], [p.name for p in parameters], spec), leaves
 
-    def _specialized(self, name: str, number: int, value: Any, default: tuple[Any, ...]) -> None:
-        """An argument with one value: the graph still takes it, and checks that it is that one."""
+    def _nested(self, function: Callable, before: list[Any], names: list[str], spec: Any) -> Callable:
+        """A function of leaves that gives leaves, for one of nested arguments; the graph's code will translate."""
+        def flat(*leaves: Any) -> Any:
+            result = self._called(function, [*before, *pytree.tree_unflatten(list(leaves), spec)])
+            out, out_spec = pytree.tree_flatten(result)
+            self.graph._codegen = _PyTreeCodeGen(_PyTreeInfo(["self", *names] if before else names, spec, out_spec))
+            return out
+
+        flat.__wrapped_function__ = function
+        return flat
+
+    def _specialized(self, name: str, number: int, value: Any, default: tuple[Any, ...]) -> Any:
+        """An argument (or a leaf of one) with one value: the graph still takes it, and checks that it is that one."""
         import flambeau
         proxy = self.create_proxy("placeholder", f"{name}_{number}", default, {})
+        if isinstance(value, PHBase):
+            if value is not PH:
+                for key, attribute in vars(value).items():
+                    setattr(proxy.node, key, attribute)
+            return proxy
         message = f"{name} has been specialized to have value {value} but got another value"
-        if type(value) in (bool, int, float):
+        if type(value) in (bool, int, float, str):
             flambeau._assert(proxy == value, message)
         elif value is None:
             self.create_proxy("call_function", _assert_is_none, (proxy, message), {})
@@ -180,6 +242,7 @@ class Tracer(TracerBase):
             warnings.warn(f"Was not able to add assertion to verify correct input {name} to specialized function. It is up to "
                           "the user to make sure that your inputs match the inputs you specialized the function with.",
                           stacklevel=4)
+        return value
 
     def trace(self, root: Module | Callable[..., Any], concrete_args: Any = None) -> Graph:
         """The graph of what a module (or function) does with its inputs."""
@@ -193,9 +256,11 @@ class Tracer(TracerBase):
         unregistered = ((f"{path}.{n}".lstrip("."), v) for path, m in self.root.named_modules() for n, v in vars(m).items()
                  if isinstance(v, Tensor))
         self.tensor_attrs = {id(v): n for n, v in reversed([*unregistered, *named])}
+        plain = function
         function, args = self.create_args_for_root(function, is_module, concrete_args)
         result = self._run(function, args)
-        self.create_node("output", "output", (self.create_arg(result),), {})
+        returned = _hint(plain, getattr(plain, "__annotations__", {}).get("return", inspect.Parameter.empty))
+        self.create_node("output", "output", (self.create_arg(result),), {}, type_expr=returned)
         return self.graph
 
     def _run(self, function: Callable, args: list[Any]) -> Any:
@@ -218,7 +283,7 @@ class Tracer(TracerBase):
                 patches.item(names, name, _recorded(original))
             for names, name in self._autowrap:
                 patches.item(names, name, _recorded(names[name]))
-            spaces = getattr(function, "__globals__", {})
+            spaces = getattr(getattr(function, "__wrapped_function__", function), "__globals__", {})
             for name, value in list(spaces.items()):
                 if id(value) in self._autowrap_functions:
                     patches.item(spaces, name, _recorded(value))
@@ -231,6 +296,8 @@ class Tracer(TracerBase):
     @staticmethod
     def _called(function: Callable, args: list[Any]) -> Any:
         """function(*args), each argument by its place among the parameters; *args and **kwargs take one proxy each."""
+        if hasattr(function, "__wrapped_function__"):
+            return function(*args)
         parameters = list(inspect.signature(function).parameters.values())
         kinds = [p.kind for p in parameters]
         if not any(k in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD) for k in kinds):

@@ -102,3 +102,25 @@ def convert_indices_from_csr_to_coo(crow_indices: Tensor, col_indices: Tensor, *
     rows = arange(crow_indices.shape[0] - 1, dtype=dtype).repeat_interleave(crow_indices.diff())
     columns = col_indices.to(dtype)
     return FUNCTIONS["stack"]([columns, rows] if transpose else [rows, columns])
+
+
+def _of_sparse(name: str, doc: str, toplevel: bool = True, method: bool = False, aliases: tuple[str, ...] = ()) -> None:
+    """A function that only sparse tensors have; they take it from their own table before it is called."""
+    def refuse(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        raise NotImplementedError(f"Could not run 'aten::{name}' with arguments from the 'CPU' backend: it is for sparse tensors, "
+                                  f"got one of layout {input.layout}")
+
+    refuse.__doc__ = doc
+    public(refuse, name=name, toplevel=toplevel, method=method, aliases=aliases)
+
+
+_of_sparse("hspmm", "hspmm(mat1, mat2): a sparse times a dense matrix, as a sparse matrix of dense rows.", aliases=("hsmm",))
+_of_sparse("smm", "smm(input, mat): a sparse times a dense matrix, as a sparse matrix.", method=True)
+_of_sparse("sspaddmm", "sspaddmm(input, mat1, mat2, *, beta=1, alpha=1): beta * input + alpha * mat1 @ mat2, all but mat2 sparse.",
+           method=True, aliases=("saddmm",))
+_of_sparse("_sparse_broadcast_to", "A sparse tensor repeated along dimensions of length one.")
+_of_sparse("sparse_resize_", "sparse_resize_(size, sparse_dim, dense_dim): another size, with room for the elements.",
+           toplevel=False, method=True)
+_of_sparse("sparse_resize_and_clear_", "sparse_resize_and_clear_(size, sparse_dim, dense_dim): another size and no elements.",
+           toplevel=False, method=True)
+_of_sparse("resize_as_sparse_", "The size of another sparse tensor.", method=True)

@@ -18,6 +18,7 @@ import flambeau as _f
 from .ops.reduce.scans import softmin as _softmin
 from .ops.reduce.vector_norms import vector_norm as _vector_norm
 from .tensors import dtypes as _dtypes
+from .tensors.formats import sparse_coo, sparse_csr, strided
 from .tensors.shapes import wrap_dim
 from .tensors.tensor import Tensor
 
@@ -57,7 +58,68 @@ def _input_mask(input: Tensor, *args: Any, mask: Tensor | None = None, **kwargs:
         raise ValueError("_input_mask requires explicit mask")
     if mask.ndim > input.ndim:
         raise IndexError("_input_mask expected broadcastable mask (got mask dimensionality higher than of the input)")
-    return _mask_for(input, mask)
+    kept = _mask_for(input, _dense(mask))
+    return kept if input.layout is strided else kept.to_sparse(layout=input.layout)
+
+
+def _output_mask(op: Callable, input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """Which elements of a result come from at least one element that counts. (PyTorch's tests call it.)"""
+    name = op.__name__
+    if name in ("softmax", "log_softmax", "softmin", "normalize", "cumsum", "cumprod"):
+        return _input_mask(input, *args, **kwargs)
+    if name not in ("sum", "prod", "amax", "amin", "argmax", "argmin", "mean", "median", "norm", "var", "std", "logsumexp"):
+        raise ValueError(f"_output_mask expected masked operation (got callable {op.__module__}.{name})")
+    args = args[1:] if name == "norm" else args
+    kept = _input_mask(input, *args, **kwargs)
+    dim = args[0] if args else kwargs.get("dim")
+    return _any_of(kept, _dims(dim, input.ndim), bool(kwargs.get("keepdim", False)))
+
+
+def _any_of(mask: Tensor, dims: tuple[int, ...], keepdim: bool) -> Tensor:
+    for d in reversed(dims):
+        mask = mask.any(d, keepdim)
+    return mask
+
+
+def _where(mask: Tensor, input: Tensor, fill_value: Tensor) -> Tensor:
+    """The input where the mask is True, else a number; of a sparse mask only the elements that it has exist."""
+    if mask.layout is strided:
+        return _f.where(mask, input, fill_value)
+    return _dense(input).sparse_mask(mask)
+
+
+def _reduction_identity(op_name: str, input: Tensor, *args: Any) -> Tensor | None:
+    """What an element that does not count is replaced by."""
+    dtype, short = input.dtype, op_name.rpartition(".")[2]
+    if short in ("sum", "cumsum"):
+        value = 0
+    elif short in ("prod", "cumprod"):
+        value = 1
+    elif short in ("amax", "argmax", "logaddexp", "logsumexp"):
+        value = _least(dtype)
+    elif short in ("amin", "argmin"):
+        value = _most(dtype)
+    elif short in ("mean", "var", "std"):
+        return None
+    elif short == "norm":
+        value = math.inf if args and args[0] < 0 else 0
+    elif short == "median":
+        dtype, value = dtype if dtype.is_floating_point else _dtypes.float32, math.nan
+    else:
+        raise NotImplementedError(f"identity of {op_name} on {dtype} input")
+    return _f.tensor(value, dtype=dtype, device=input.device)
+
+
+def _combine_input_and_mask(op: Any, input: Tensor, mask: Tensor | None, *args: Any) -> Tensor:
+    """The input with what does not count replaced by what changes nothing."""
+    if mask is None:
+        return input
+    name = op if isinstance(op, str) else op.__name__
+    return _where(_input_mask(input, mask=mask), input, _reduction_identity(name, input, *args))
+
+
+def _dense(t: Tensor) -> Tensor:
+    return t if t.layout is strided else t.to_dense()
 
 
 def _mask_for(input: Tensor, mask: Tensor | None) -> Tensor | None:
@@ -277,3 +339,41 @@ def logaddexp(input: Tensor, other: Tensor, *, dtype: Any = None, input_mask: Te
     dtype = dtype or input.dtype
     least = _least(dtype)
     return _f.logaddexp(_filled(input.to(dtype), input_mask, least), _filled(other.to(dtype), other_mask, least))
+
+
+# ------------------------------------------------------------------------------------------------------ other layouts
+_LAYOUTS = {"sum": (sparse_coo, sparse_csr), "prod": (sparse_coo, sparse_csr), "amax": (sparse_coo, sparse_csr),
+            "amin": (sparse_coo, sparse_csr), "mean": (sparse_csr,)}
+
+
+def _of_layouts(function: Callable) -> Callable:
+    """A function that takes masks of any layout, and sparse inputs where PyTorch does: the result is as sparse as the mask."""
+    name = function.__name__
+    taken = _LAYOUTS.get(name, ())
+    words = ["strided", *(str(x).rpartition(".")[2] for x in taken)]
+    words = f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
+
+    @functools.wraps(function)
+    def called(input: Tensor, *args: Any, mask: Tensor | None = None, **kwargs: Any) -> Tensor:
+        layout = input.layout
+        if layout is strided:
+            return function(input, *args, mask=mask if mask is None else _dense(mask), **kwargs)
+        if layout not in taken:
+            shown = "std/var" if name in ("std", "var") else name
+            raise ValueError(f"masked {shown} expects {words} tensor (got {layout} tensor)")
+        if mask is None and name != "sum":
+            raise ValueError(f"masked {name} expects explicit mask for {str(layout).rpartition('.')[2]} tensor input")
+        dims, keepdim = _dims(args[0] if args else kwargs.get("dim"), input.ndim), bool(kwargs.get("keepdim", False))
+        if layout is sparse_csr and not keepdim:
+            raise RuntimeError("reduction operations on CSR tensors with keepdim=False is unsupported")
+        pattern = input._rebuilt(_f.ones_like(input._held_values, dtype=_dtypes.bool_)).to_dense()
+        kept = pattern if mask is None else _mask_for(pattern, _dense(mask))
+        made = function(input.to_dense(), *args, mask=kept, **kwargs)
+        return made.sparse_mask(_any_of(kept, dims, keepdim).to_sparse(layout=layout))
+
+    return called
+
+
+for _name in __all__:
+    if _name != "logaddexp":
+        globals()[_name] = _of_layouts(globals()[_name])

@@ -93,7 +93,10 @@ def register_dataclass(cls: type, *, field_names: list[str] | None = None, drop_
         known = [f.name for f in dataclasses.fields(cls) if f.init]
         field_names = known if field_names is None else list(field_names)
         if set(field_names) | set(drop) != set(known):
-            raise ValueError(f"expected the fields {known} of {cls}, got field_names {field_names} and drop_field_names {drop}")
+            missing, more = set(known) - set(field_names) - set(drop), set(field_names) - set(known)
+            raise ValueError("field_names does not include all dataclass fields.\n" + (
+                f"Missing fields in `field_names`: {missing}. Add them there, or to `drop_field_names`.\n" if missing else "") + (
+                f"Unexpected fields in `field_names`: {more}. Take them out.\n" if more else ""))
     names = list(field_names or ())
 
     def present(x: Any) -> list[str]:
@@ -261,6 +264,10 @@ def _get_node_type(tree: Any) -> Any:
 
 
 _kind = _get_node_type
+STANDARD_DICT_TYPES = (dict, OrderedDict, defaultdict)
+BUILTIN_TYPES = frozenset({tuple, list, dict, namedtuple, OrderedDict, defaultdict, deque})
+DEFAULT_TREESPEC_SERIALIZATION_PROTOCOL = 1
+_is_namedtuple_instance = is_namedtuple_instance
 
 
 class TreeSpec:
@@ -285,14 +292,29 @@ class TreeSpec:
         """The parts of a tree at the places of this one's leaves."""
         if self.type is None:
             return [tree]
-        if _kind(tree) is not self.type:
-            raise ValueError(f"Node type mismatch; expected {self.type!r}, but got {type(tree)!r}.")
-        parts, context = SUPPORTED_NODES[self.type].flatten_fn(tree)
+        parts = self._parts(tree)
+        return [leaf for spec, part in zip(self.children_specs, parts) for leaf in spec.flatten_up_to(part)]
+
+    def _parts(self, tree: PyTree) -> list[Any]:
+        """The children of a tree in this one's order: dictionaries of any kind fit, if they have the same keys."""
+        kind = _kind(tree)
+        dicts = {kind, self.type} <= set(STANDARD_DICT_TYPES)
+        if kind is not self.type and not dicts:
+            what = "Node type" if self.type in BUILTIN_TYPES else "Type"
+            raise ValueError(f"{what} mismatch; expected {self.type!r}, but got {kind if kind in SUPPORTED_NODES else type(tree)!r}.")
+        parts, context = SUPPORTED_NODES[kind].flatten_fn(tree)
         if len(parts) != self.num_children:
             raise ValueError(f"Node arity mismatch; expected {self.num_children}, but got {len(parts)}.")
-        if context != self.context:
-            raise ValueError(f"Node context mismatch for {self.type!r}: {context!r} and {self.context!r}.")
-        return [leaf for spec, part in zip(self.children_specs, parts) for leaf in spec.flatten_up_to(part)]
+        if dicts:
+            keys = self.context[1] if self.type is defaultdict else self.context
+            missing, extra = set(keys) - set(tree), set(tree) - set(keys)
+            if missing or extra:
+                raise ValueError("Node keys mismatch" + (f"; missing key(s): {missing}" if missing else "") + (
+                    f"; extra key(s): {extra}" if extra else "") + ".")
+            return [tree[k] for k in keys]
+        if context != self.context and kind is not deque:
+            raise ValueError(f"Node context mismatch for node type {self.type!r}; expected {self.context!r}, but got {context!r}.")
+        return parts
 
     def unflatten(self, leaves: Iterable[Any]) -> PyTree:
         leaves = list(leaves)

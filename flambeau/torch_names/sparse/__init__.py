@@ -8,17 +8,20 @@ not there says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
+from ..creation.legacy import LEGACY, TensorTypeClass
+from ..tensors.formats import sparse_coo
+from ..tensors.tensor import Tensor
 from . import compressed_ops as _compressed_ops
-from .arithmetic import _addmm, _product, _sum
+from .arithmetic import _sum
 from .checked import CONSTRUCTORS, sparse_compressed_tensor
 from .compressed import CompressedTensor, to_compressed  # noqa: F401
 from .compressed_ops import sampled_addmm
 from .coo import HANDLERS, SparseTensor, make, of_rows  # noqa: F401
 from .functions import as_sparse_gradcheck, log_softmax, softmax, spdiags
 from .making import sparse_coo_tensor, to_sparse
+from .products import _addmm, _product
 
 __all__ = ["CompressedTensor", "SparseTensor", "addmm", "as_sparse_gradcheck", "log_softmax", "mm", "sampled_addmm", "softmax",
            "spdiags", "sum"]
@@ -54,16 +57,22 @@ def addmm(mat: Any, mat1: Any, mat2: Any, *, beta: Any = 1.0, alpha: Any = 1.0) 
     return (_compressed_ops._addmm if compressed else _addmm)(mat, mat1, mat2, beta=beta, alpha=alpha)
 
 
-def _legacy(dtype_name: str) -> Callable:
-    def construct(indices: Any, values: Any = None, size: Any = None) -> SparseTensor:
-        from ..tensors import dtypes
-        kind = getattr(dtypes, dtype_name)
-        return sparse_coo_tensor(indices, values, size, dtype=kind)
+class SparseTypeClass(TensorTypeClass):
+    """The old name of a dtype in coordinate form, such as `sparse.FloatTensor`."""
 
-    return construct
+    def __call__(cls, *args: Any, device: Any = None) -> SparseTensor:
+        if args and isinstance(args[0], Tensor) or len(args) > 1 and not isinstance(args[0], int):
+            return sparse_coo_tensor(*args, dtype=cls.dtype, device=device)
+        size = args[0] if len(args) == 1 and not isinstance(args[0], int) else args or (0,)
+        return sparse_coo_tensor(tuple(size), dtype=cls.dtype, device=device)
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, SparseTensor) and instance.dtype is cls.dtype
 
 
-FloatTensor, DoubleTensor, LongTensor, IntTensor = map(_legacy, ("float32", "float64", "int64", "int32"))
+for _word, _dtype in LEGACY.items():
+    globals()[_word + "Tensor"] = SparseTypeClass(_word + "Tensor", (), dict(dtype=_dtype, is_cuda=False, layout=sparse_coo,
+                                                                             __module__="torch.sparse"))
 
 
 class check_sparse_tensor_invariants:

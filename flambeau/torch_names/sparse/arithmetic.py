@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..tensors.dtypes import promote_types
 from ..tensors.tensor import Tensor
 from .coo import HANDLERS, SparseTensor, _flat_places, _sparse, _with, handler, make
-from .making import to_sparse
-from .shapes import _number_list, _transposed
+from .shapes import _number_list
 
 
 def _same_shape(a: Tensor, b: Tensor, name: str) -> None:
@@ -27,7 +27,7 @@ def _add_into(dense: Tensor, sparse: SparseTensor, alpha: Any) -> Tensor:
 
 
 @handler("add", "__add__", "__radd__")
-def _add(a: Any, b: Any, *, alpha: Any = 1, out: Any = None) -> Any:
+def _add(a: Any, b: Any, *, alpha: Any = 1) -> Any:
     if _sparse(a) and _sparse(b):
         _same_shape(a, b, "add")
         from ..ops.core.row import FUNCTIONS
@@ -35,8 +35,12 @@ def _add(a: Any, b: Any, *, alpha: Any = 1, out: Any = None) -> Any:
             raise RuntimeError("add: expected both sparse tensors to have the same number of sparse dimensions, got "
                                f"{a.sparse_dim()} and {b.sparse_dim()}")
         second = b._held_values if alpha == 1 else b._held_values * alpha
+        if a._held_indices is b._held_indices:
+            return make(a._held_indices, a._held_values + second, a.shape, a._coalesced and b._coalesced)
         cat = FUNCTIONS["cat"]
-        return make(cat([a._held_indices, b._held_indices], 1), cat([a._held_values, second], 0), a.shape)
+        kind = promote_types(a.dtype, b.dtype)
+        made = make(cat([a._held_indices, b._held_indices], 1), cat([a._held_values.to(kind), second.to(kind)], 0), a.shape)
+        return made.coalesce() if a._coalesced and b._coalesced else made
     if _sparse(a):
         if isinstance(b, Tensor) and b.ndim and alpha == 1:  # the engine adds in any order
             return _add(b, a)
@@ -56,12 +60,12 @@ def _add_(a: Any, b: Any, *, alpha: Any = 1) -> Any:
 
 
 def _replace(a: SparseTensor, made: SparseTensor) -> SparseTensor:
-    a._take(made)
+    a._written(made)
     return a
 
 
 @handler("sub", "__sub__", "__rsub__")
-def _sub(a: Any, b: Any, *, alpha: Any = 1, out: Any = None) -> Any:
+def _sub(a: Any, b: Any, *, alpha: Any = 1) -> Any:
     return _add(a, b, alpha=-alpha)
 
 
@@ -71,9 +75,11 @@ def _sub_(a: Any, b: Any, *, alpha: Any = 1) -> Any:
 
 
 @handler("mul", "__mul__", "__rmul__", "multiply")
-def _mul(a: Any, b: Any, *, out: Any = None) -> Any:
-    if not _sparse(a):
+def _mul(a: Any, b: Any) -> Any:
+    if not _sparse(a) or (_sparse(b) and not a.ndim):
         a, b = b, a
+    if _sparse(b) and not b.ndim:
+        b = b.to_dense()
     if _sparse(b):
         _same_shape(a, b, "mul")
         return _common_product(a.coalesce(), b.coalesce())
@@ -105,10 +111,16 @@ def _picked(dense: Tensor, sparse: SparseTensor) -> Tensor:
 
 
 @handler("div", "__truediv__", "divide", "true_divide")
-def _div(a: Any, b: Any, *, rounding_mode: Any = None, out: Any = None) -> Any:
+def _div(a: Any, b: Any, *, rounding_mode: Any = None) -> Any:
     if not _sparse(a) or _sparse(b) or (isinstance(b, Tensor) and b.ndim):
         raise RuntimeError("Sparse division requires a scalar or zero-dim dense tensor divisor")
-    return _with(a, a._held_values / b)
+    a = a if rounding_mode is None else a.coalesce()  # what is rounded is the sum
+    return _with(a, a._held_values.div(b, rounding_mode=rounding_mode))
+
+
+@handler("floor_divide", "__floordiv__")
+def _floor_divide(a: Any, b: Any) -> Any:
+    return _div(a, b, rounding_mode="floor")
 
 
 def _in_place(name: str, function: Callable) -> None:
@@ -121,9 +133,21 @@ def _in_place(name: str, function: Callable) -> None:
     HANDLERS[name] = changed
 
 
+def _of(values: Tensor, name: str, *args: Any, **kwargs: Any) -> Tensor:
+    """values.name(...), which may be an attribute."""
+    made = getattr(values, name)
+    return made if isinstance(made, Tensor) else made(*args, **kwargs)
+
+
+def _same_or_with(a: SparseTensor, values: Tensor) -> SparseTensor:
+    return a if values is a._held_values else _with(a, values)
+
+
 def _by_value(name: str) -> Callable:
     """An operation that keeps zeros zero: on the values alone (added up first)."""
     def applied(a: SparseTensor, *args: Any, **kwargs: Any) -> SparseTensor:
+        if kwargs.pop("inplace", False):  # nn.functional.relu
+            return HANDLERS[name + "_"](a, *args, **kwargs)
         coalesced = a.coalesce()
         return _with(coalesced, getattr(coalesced._held_values, name)(*args, **kwargs))
 
@@ -144,13 +168,22 @@ def _keeping_zero() -> list[str]:
     return [name for name, value in made.items() if value.__class__ is not tuple and not value.any()]
 
 
-BY_VALUE = (*_keeping_zero(), "pow", "nan_to_num")
+LINEAR = ("neg", "negative", "positive", "conj", "real", "imag", "resolve_conj", "resolve_neg", "conj_physical")  # no sum needed
+CONVERSIONS = "float double half bfloat16 int long short char byte bool cfloat cdouble cpu cuda".split()
+BY_VALUE = (*(name for name in _keeping_zero() if name not in LINEAR), "pow", "nan_to_num", "isposinf", "isneginf", "sgn", "round")
 for _name in BY_VALUE:
     _by_value(_name)
-HANDLERS["__neg__"] = HANDLERS["neg"]
-HANDLERS["__pow__"] = HANDLERS["pow"]
-for _name in ("mul", "div"):
+for _name in (*LINEAR, *CONVERSIONS):
+    HANDLERS[_name] = lambda a, *args, _name=_name, **kwargs: _same_or_with(a, _of(a._held_values, _name, *args, **kwargs))
+for _name in ("neg", "negative", "conj_physical"):
     _in_place(_name + "_", HANDLERS[_name])
+for _name, _dunder in {"neg": "__neg__", "pow": "__pow__", "positive": "__pos__", "abs": "__abs__"}.items():
+    HANDLERS[_dunder] = HANDLERS[_name]
+HANDLERS["pow_scalar"] = HANDLERS["pow"]
+for _name in ("mul", "div", "floor_divide"):
+    _in_place(_name + "_", HANDLERS[_name])
+for _name in ("mul", "truediv", "floordiv"):
+    _in_place(f"__i{_name}__", HANDLERS[f"__{_name}__"])
 
 
 @handler("zero_")
@@ -158,17 +191,12 @@ def _zero_(a: SparseTensor) -> SparseTensor:
     return _replace(a, make(a._held_indices[:, :0], a._held_values[:0], a.shape, True))
 
 
-@handler("to", "type")
-def _to(a: SparseTensor, *args: Any, **kwargs: Any) -> Any:
-    return _with(a, a._held_values.to(*args, **kwargs)) if args or kwargs else a
-
-
-for _name in ("cpu", "cuda"):
-    HANDLERS[_name] = lambda a, *args, _name=_name, **kwargs: _with(a, getattr(a._held_values, _name)(*args, **kwargs))
-
-
-for _name, _type in {"float": "float32", "double": "float64", "half": "float16", "bfloat16": "bfloat16"}.items():
-    HANDLERS[_name] = lambda a, memory_format=None, _name=_name: _with(a, getattr(a._held_values, _name)())
+@handler("to")
+def _to(a: Any, *args: Any, **kwargs: Any) -> Any:
+    if not _sparse(a):  # dense.to(sparse): its dtype and device
+        return a.to(*(x._held_values if _sparse(x) else x for x in args), **kwargs)
+    made = a._held_values.to(*(x._held_values if _sparse(x) else x for x in args), **kwargs)
+    return a if made is a._held_values else _with(a, made)
 
 
 @handler("sum")
@@ -197,41 +225,6 @@ def _norm(a: SparseTensor, p: Any = "fro", dim: Any = None, keepdim: bool = Fals
     return a.coalesce()._held_values.norm(2 if p in ("fro", None) else p)
 
 
-@handler("mm", "matmul", "spmm", "__matmul__", "mv", "bmm", "dsmm", "hsmm", "smm")
-def _product(a: Any, b: Any, *, out: Any = None) -> Any:
-    if not _sparse(a):  # (b.T @ a.T).T
-        return _product(_transposed(b), a.t()).t()
-    if a.ndim == 3 and a.sparse_dim() == 3 and not _sparse(b) and b.ndim == 3:
-        return _batched_product(a, b)
-    if a.ndim != 2 or a.sparse_dim() != 2:
-        raise NotImplementedError("matrix product: the sparse tensor must be a matrix with two sparse dimensions, got "
-                                  f"shape {list(a.shape)} with {a.sparse_dim()}")
-    if _sparse(b):
-        return to_sparse(_product(a, b.to_dense()), 2)
-    if a.shape[1] != b.shape[0]:
-        raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({a.shape[0]}x{a.shape[1]} and "
-                           f"{'x'.join(map(str, b.shape))})")
-    rows, columns = a._held_indices.select(0, 0), a._held_indices.select(0, 1)
-    values = a._held_values if b.ndim == 1 else a._held_values.unsqueeze(-1)
-    terms = b.index_select(0, columns) * values
-    return terms.new_zeros((a.shape[0], *b.shape[1:])).index_add(0, rows, terms)
-
-
-def _batched_product(a: SparseTensor, b: Tensor) -> Tensor:
-    """A stack of sparse matrices times a stack of dense ones: one sparse matrix with the blocks on its diagonal."""
-    count, rows, columns = a.shape
-    if b.shape[0] != count or b.shape[1] != columns:
-        raise RuntimeError(f"bmm: expected matrices of shape {[count, columns, 'any']}, got {list(b.shape)}")
-    block, row, column = a._held_indices.unbind(0)
-    terms = b.reshape(-1, b.shape[2]).index_select(0, block * columns + column) * a._held_values.unsqueeze(-1)
-    return terms.new_zeros((count * rows, b.shape[2])).index_add(0, block * rows + row, terms).view(count, rows, -1)
-
-
-@handler("addmm")
-def _addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    return input * beta + _product(mat1, mat2) * alpha
-
-
 @handler("any")
 def _any(a: SparseTensor) -> Tensor:
     return a.coalesce()._held_values.any()
@@ -243,9 +236,3 @@ def _sparse_mask(a: Tensor, mask: Any) -> SparseTensor:
         raise RuntimeError(f"sparse_mask: expected mask to be sparse, got one of layout {mask.layout}")
     _same_shape(a, mask, "sparse_mask")
     return _with(mask, _picked(a.to_dense() if _sparse(a) else a, mask))
-
-
-@handler("lobpcg")
-def _lobpcg(*args: Any, **kwargs: Any) -> Any:
-    from ..ops.linalg.lobpcg import lobpcg
-    return lobpcg.__wrapped__(*args, **kwargs)  # it only multiplies by the matrix

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ..ops.core.row import FUNCTIONS
+from ..tensors.dtypes import bool_
 from ..tensors.tensor import Tensor
-from .arithmetic import BY_VALUE
+from .arithmetic import BY_VALUE, CONVERSIONS, LINEAR, _of
 from .compressed import HANDLERS, CompressedTensor, coo_to_compressed, make, to_compressed
 from .held import Held
 
@@ -29,18 +30,21 @@ def _dense(x: Any) -> Any:
 # --------------------------------------------------------------------------------------------------- on the values alone
 def _by_value(name: str) -> None:
     def applied(a: CompressedTensor, *args: Any, **kwargs: Any) -> CompressedTensor:
-        return a._rebuilt(getattr(a._held_values, name)(*args, **kwargs))
+        if kwargs.pop("inplace", False):  # nn.functional.relu
+            return changed(a, *args, **kwargs)
+        return a._rebuilt(_of(a._held_values, name, *args, **kwargs))
 
     def changed(a: CompressedTensor, *args: Any, **kwargs: Any) -> CompressedTensor:
-        a._held_values = getattr(a._held_values, name)(*args, **kwargs)
+        a._written(applied(a, *args, **kwargs))
         return a
 
     HANDLERS[name], HANDLERS[name + "_"] = applied, changed
 
 
-for _name in (*BY_VALUE, *"float double half bfloat16 int long bool cfloat cdouble".split()):
+for _name in (*BY_VALUE, *LINEAR, *CONVERSIONS):
     _by_value(_name)
 HANDLERS["__neg__"], HANDLERS["__pow__"], HANDLERS["__abs__"] = HANDLERS["neg"], HANDLERS["pow"], HANDLERS["abs"]
+HANDLERS["__pos__"], HANDLERS["pow_scalar"] = HANDLERS["positive"], HANDLERS["pow"]
 
 
 @handler("fill_")
@@ -55,7 +59,7 @@ def _zero_(a: CompressedTensor) -> CompressedTensor:
     return a
 
 
-@handler("to", "type", "cpu")
+@handler("to")
 def _to(a: CompressedTensor, *args: Any, **kwargs: Any) -> Any:
     made = a._held_values.to(*args, **kwargs) if args or kwargs else a._held_values
     return a if made is a._held_values else a._rebuilt(made)
@@ -71,6 +75,29 @@ def _zeros_like(a: CompressedTensor, *, dtype: Any = None, layout: Any = None, d
     made = make(a._held_layout, FUNCTIONS["zeros_like"](a._held_compressed), a._held_plain[..., :0],
                 values if dtype is None else values.to(dtype), a.shape)
     return made.requires_grad_(requires_grad)
+
+
+@handler("ones_like", "full_like")
+def _full_like(a: CompressedTensor, fill_value: Any = 1, *, dtype: Any = None, layout: Any = None, device: Any = None,
+               requires_grad: bool = False, pin_memory: bool = False, memory_format: Any = None) -> CompressedTensor:
+    """The same places, all with one number."""
+    made = a._rebuilt(FUNCTIONS["full_like"](a._held_values.detach(), fill_value, dtype=dtype or a.dtype))
+    return made.requires_grad_(requires_grad)
+
+
+@handler("item")
+def _item(a: CompressedTensor) -> Any:
+    return a._to_coo().item()
+
+
+@handler("is_nonzero")
+def _is_nonzero(a: CompressedTensor) -> bool:
+    return a._to_coo().is_nonzero()
+
+
+@handler("logical_not")
+def _logical_not(a: CompressedTensor) -> Tensor:
+    return a.to_dense().logical_not()
 
 
 @handler("clone")
@@ -95,7 +122,7 @@ HANDLERS["to_dense"] = CompressedTensor.to_dense
 
 # ------------------------------------------------------------------------------------------------------------ arithmetic
 @handler("add", "__add__", "__radd__")
-def _add(a: Any, b: Any, *, alpha: Any = 1, out: Any = None) -> Any:
+def _add(a: Any, b: Any, *, alpha: Any = 1) -> Any:
     if _is(a) and _is(b):
         if a.shape != b.shape:
             raise RuntimeError(f"add: Expected input tensors to have the same shape, but got tensor `self` with shape "
@@ -107,7 +134,7 @@ def _add(a: Any, b: Any, *, alpha: Any = 1, out: Any = None) -> Any:
 
 
 @handler("sub", "__sub__")
-def _sub(a: Any, b: Any, *, alpha: Any = 1, out: Any = None) -> Any:
+def _sub(a: Any, b: Any, *, alpha: Any = 1) -> Any:
     return _add(a, b, alpha=-alpha)
 
 
@@ -120,7 +147,7 @@ def _add_(a: Any, b: Any, *, alpha: Any = 1) -> Any:
 
 
 @handler("mul", "__mul__", "__rmul__", "multiply")
-def _mul(a: Any, b: Any, *, out: Any = None) -> Any:
+def _mul(a: Any, b: Any) -> Any:
     if not _is(a):
         a, b = b, a
     if _is(b):
@@ -131,7 +158,7 @@ def _mul(a: Any, b: Any, *, out: Any = None) -> Any:
 
 
 @handler("div", "__truediv__", "divide", "true_divide")
-def _div(a: Any, b: Any, *, rounding_mode: Any = None, out: Any = None) -> Any:
+def _div(a: Any, b: Any, *, rounding_mode: Any = None) -> Any:
     if not _is(a) or (isinstance(b, Tensor) and b.ndim):
         raise RuntimeError("Sparse division requires a scalar or zero-dim dense tensor divisor")
     return a._rebuilt(FUNCTIONS["div"](a._held_values, b, rounding_mode=rounding_mode))
@@ -195,7 +222,7 @@ def _check_product(a: Any, b: Any) -> None:
 
 
 @handler("mm", "matmul", "__matmul__", "__rmatmul__", "mv", "bmm", "spmm", "dsmm", "smm")
-def _product(a: Any, b: Any, *, out: Any = None) -> Any:
+def _product(a: Any, b: Any) -> Any:
     _check_product(a, b)
     if _is(a) and _is(b):
         return _back(a._to_coo() @ b._to_coo(), a)
@@ -211,7 +238,7 @@ def _product(a: Any, b: Any, *, out: Any = None) -> Any:
 
 
 @handler("addmm", "addmv", "baddbmm")
-def _addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1, out: Any = None) -> Any:
+def _addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
     made = _product(mat1, mat2)
     made = made if alpha == 1 else made * alpha
     if beta == 0:
@@ -248,13 +275,27 @@ def sampled_addmm(input: CompressedTensor, mat1: Tensor, mat2: Tensor, *, beta: 
 
 
 # ------------------------------------------------------------------------------------------------------------ reductions
-@handler("sum", "prod")
+@handler("sum")
 def _sum(a: CompressedTensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
     if dim is None:
         return a._held_values.sum(dtype=dtype)
     if not keepdim:
         raise RuntimeError("reduction operations on CSR tensors with keepdim=False is unsupported")
     return to_compressed(a.to_dense().sum(dim, True, dtype=dtype), a._name)
+
+
+@handler("prod")
+def _prod(a: CompressedTensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    """The product of the elements that are there."""
+    if dim is None:
+        return a._held_values.prod(dtype=dtype)
+    if not keepdim:
+        raise RuntimeError("reduction operations on CSR tensors with keepdim=False is unsupported")
+    there = a._rebuilt(FUNCTIONS["ones_like"](a._held_values.detach(), dtype=bool_)).to_dense()
+    dense, kept = a.to_dense().masked_fill(there.logical_not(), 1), there
+    for d in sorted(((dim,) if isinstance(dim, int) else dim), key=lambda d: d % a.ndim):
+        dense, kept = dense.prod(d, True, dtype=dtype), kept.any(d, True)
+    return dense.sparse_mask(kept.to_sparse(layout=a.layout))
 
 
 @handler("any")
@@ -287,6 +328,8 @@ def _select(a: CompressedTensor, dim: int, index: int) -> Any:
 def _get_item(a: CompressedTensor, index: Any) -> Any:
     made: Any = a
     for i in index if isinstance(index, tuple) else (index,):
+        if isinstance(i, slice):
+            _no_strides(a)
         if isinstance(i, bool) or not isinstance(i, int):
             raise NotImplementedError("a tensor of a compressed layout takes numbers as indices; to_dense() takes all")
         made = made.select(0, i) if isinstance(made, Held) else made[i]
@@ -298,6 +341,16 @@ def _is_same_size(a: Any, b: Any) -> bool:
     return tuple(a.shape) == tuple(b.shape)
 
 
-@handler("unsqueeze", "view", "reshape", "as_strided")
+@handler("unbind")
+def _unbind(a: CompressedTensor, dim: int = 0) -> Any:
+    return tuple(_select(a, dim, i) for i in range(a.shape[dim]))
+
+
+@handler("expand", "expand_as", "broadcast_to")
+def _no_expand(a: CompressedTensor, *args: Any) -> Any:
+    raise RuntimeError(f"expand is unsupported for {a._layout_word()} tensors")
+
+
+@handler("unsqueeze", "view", "reshape", "as_strided", "narrow", "squeeze", "flatten")
 def _no_strides(a: CompressedTensor, *args: Any) -> Any:
     raise RuntimeError(f"Sparse {a._name.upper()} tensors do not have strides")

@@ -88,6 +88,9 @@ class SparseTensor(Held):
     def to_sparse(self, sparse_dim: int | None = None, *, layout: Any = None, blocksize: Any = None,
                   dense_dim: int | None = None) -> Any:
         if layout is None or layout is sparse_coo:
+            if sparse_dim not in (None, self.sparse_dim()):
+                raise RuntimeError("to_sparse: conversion from Sparse to Sparse with sparse_dim argument !=self.sparse_dim() is "
+                                   "not supported")
             return self
         return self._compressed(str(layout).rpartition("_")[2], blocksize)
 
@@ -136,6 +139,9 @@ class SparseTensor(Held):
     def H(self) -> SparseTensor:
         return self.mH
 
+    def is_contiguous(self, memory_format: Any = None) -> bool:
+        return False
+
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         return self._printed(True, indices=self._held_indices, values=self._held_values)
 
@@ -164,6 +170,8 @@ def _spread_places(flat: Tensor, shape: tuple[int, ...]) -> Tensor:
     from ..ops.core.row import FUNCTIONS
     if len(shape) == 1:
         return flat.unsqueeze(0)
+    if not shape:
+        return flat.new_zeros((0, flat.shape[0]))
     parts = []
     for size in reversed(shape):
         parts.append(flat % max(size, 1))

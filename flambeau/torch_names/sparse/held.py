@@ -20,6 +20,16 @@ class Handlers(dict[str, Callable]):
         return enter
 
 
+def into(out: Tensor, made: Tensor) -> Tensor:
+    """A result in the tensor that was given for it."""
+    if not isinstance(out, Held):
+        return out.resize_(made.shape).copy_(made.to_dense() if isinstance(made, Held) else made)
+    if type(made) is not type(out):
+        raise RuntimeError(f"Expected out tensor to have layout {made.layout}, but got {out.layout} instead")
+    out._written(made)
+    return out
+
+
 class Held(Tensor):
     """A tensor whose values are an ordinary tensor, `_held_values`: gradients are those of the values.
 
@@ -38,10 +48,22 @@ class Held(Tensor):
         handler = cls._handlers.get(name)
         if handler is None:
             raise NotImplementedError(f"{name}: not implemented for {cls._refusal}")
-        return handler(*args, **(kwargs or {}))
+        kwargs = dict(kwargs or {})
+        out = kwargs.pop("out", None)
+        made = handler(*args, **kwargs)
+        return made if out is None else into(out, made)
 
     def _rebuilt(self, values: Tensor) -> Held:
         raise NotImplementedError
+
+    def _written(self, made: Held) -> None:
+        """Becomes a result, of its own dtype."""
+        if made.dtype is not self.dtype:
+            from ..tensors.dtypes import can_cast
+            if not can_cast(made.dtype, self.dtype):
+                raise RuntimeError(f"result type {made.dtype.word} can't be cast to the desired output type {self.dtype.word}")
+            made = made._rebuilt(made._held_values.to(self.dtype))
+        self._take(made)
 
     @property
     def device(self) -> Any:
@@ -122,6 +144,44 @@ class Held(Tensor):
 
     def numpy(self, **kwargs: Any) -> Any:
         raise TypeError(f"can't convert {self._layout_word()} layout tensor to numpy. Use Tensor.to_dense() first.")
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.numpy()
+
+    def __bool__(self) -> bool:
+        return self.is_nonzero()
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __complex__(self) -> complex:
+        return complex(self.item())
+
+    def is_pinned(self, device: Any = None) -> bool:
+        return False
+
+    def type_as(self, other: Tensor) -> Held:
+        return self.to(other.dtype)
+
+    def new_tensor(self, data: Any, **options: Any) -> Tensor:
+        return self._held_values.new_tensor(data, **options)
+
+    def type(self, dtype: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
+        """The name of its old type, or the tensor of another dtype (also by such a name)."""
+        if dtype is None:
+            return f"torch.sparse.{self.dtype.word}Tensor"
+        from ..creation.legacy import LEGACY
+        if isinstance(dtype, str) and dtype.startswith("torch.sparse."):
+            return self.to(LEGACY[dtype.removeprefix("torch.sparse.").removesuffix("Tensor")])
+        return self.to(getattr(dtype, "dtype", dtype))
+
+    @property
+    def nbytes(self) -> int:
+        raise RuntimeError("nbytes is not defined for sparse tensors.  If you want the size of the constituent tensors, add the "
+                           "nbytes of the indices and values.")
 
     def _printed(self, apart: bool, **parts: Tensor) -> str:
         """Places and values one below the other, then size, count, and what is not as usual (`apart`: on a line of its own)."""

@@ -32,7 +32,7 @@ def sparse_coo_tensor(indices: Any = None, values: Any = None, size: Any = None,
     if i.ndim != 2:
         raise RuntimeError(f"indices must be sparse_dim x nnz, but got: {list(i.shape)}")
     if not v.ndim:
-        v = v.expand(i.shape[1])
+        v = v.unsqueeze(0)
     if v.shape[0] != i.shape[1]:
         raise RuntimeError(f"indices and values must have same nnz, but got nnz from indices: {i.shape[1]}, nnz from "
                            f"values: {v.shape[0]}")
@@ -69,7 +69,7 @@ def to_sparse(dense: Tensor, sparse_dim: int | None = None, **options: Any) -> S
         name = str(options["layout"]).rpartition("_")[2]
         return to_compressed(dense, name, options.get("blocksize"), options.get("dense_dim"))
     n = dense.ndim if sparse_dim is None else sparse_dim
-    if not 0 < n <= max(dense.ndim, 1):
+    if not min(dense.ndim, 1) <= n <= dense.ndim:
         raise RuntimeError(f"sparse_dim argument must be in >={1} and <= {dense.ndim}, got {n}")
     mask = dense.detach() != 0
     for _ in range(dense.ndim - n):
