@@ -363,6 +363,23 @@ def test_derivatives(function):
 
 
 # --------------------------------------------------------------------------------------------------- other ways to run
+def test_optimizers_take_conjugate_gradients():
+    p = flambeau.nn.Parameter(matrix(flambeau))
+    q = flambeau.nn.Parameter(matrix(flambeau))
+    p.grad, q.grad = matrix(flambeau).conj(), matrix(flambeau).conj_physical()
+    flambeau.optim.Adam([p], lr=0.5).step()
+    flambeau.optim.Adam([q], lr=0.5).step()
+    assert p.tolist() == q.tolist()
+
+
+def test_gradients_of_leaves_have_no_bits():
+    x = matrix(flambeau, True)
+    for _ in range(2):
+        (x.conj() * matrix(flambeau)).sum().real.backward()
+        assert not x.grad.is_conj()
+    assert x.grad.tolist() == (2 * matrix(flambeau)).tolist()
+
+
 def test_what_modes_see():
     def program(m):
         mode = __import__(f"{m.__name__}.utils._python_dispatch", fromlist=["x"]).TorchDispatchMode

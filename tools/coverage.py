@@ -89,12 +89,13 @@ number that PyTorch does not check.
   whatever order its algorithm leaves them.
 - `as_strided_scatter`: the gradient of `input` is zero where `src` was written. PyTorch 2.13 returns the opposite part.
 - Tensors have at most 64 dimensions (NumPy's limit).
-- Conjugates and negatives are views with a bit, as in PyTorch. DLPack refuses tensors with a negative bit, which PyTorch exports
-  without their sign; `_foreach_` functions in place take tensors with bits; a matrix product computes the conjugate first. A call
-  of a compiled function that takes or returns such a view is followed, not skipped.
-- `complex32` has the operations that PyTorch's CPU kernels have for it (elements moved, sums, products, comparisons, norms), and
-  those that only move elements besides (`flip`, `put_`, `equal`). What PyTorch refuses otherwise is refused; so are convolutions,
-  `softmax` with a `dtype`, and products and `linalg` of empty matrices, which PyTorch takes, and DLPack.
+- Conjugates and negatives are views with a bit, as in PyTorch. DLPack refuses tensors with a negative bit, which PyTorch
+  exports without their sign; `_foreach_` functions in place take tensors with bits; a matrix product computes the conjugate
+  first. The `.grad` of a leaf never has a bit (PyTorch's may have, which Adam then refuses). A call of a compiled function that
+  takes or returns such a view is followed, not skipped.
+- `complex32` has the operations that PyTorch's CPU kernels have for it (elements moved, sums, products, comparisons, norms),
+  and those that only move elements besides (`flip`, `put_`, `equal`). What PyTorch refuses otherwise is refused; so are
+  convolutions, `softmax` with a `dtype`, products and `linalg` of empty matrices, which PyTorch takes, and DLPack.
 
 `python -m flambeau test_view_ops.py -k transpose` runs one of PyTorch's own test files on flambeau; the testing package
 that it imports is the installed PyTorch's.

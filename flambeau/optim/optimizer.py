@@ -438,7 +438,7 @@ def real_views(params: list[Tensor], grads: list[Tensor], states: list[dict[str,
     from ..ops.pointwise.complex import view_as_real
     for i, p in enumerate(params):
         if p.is_complex():
-            params[i], grads[i] = view_as_real(p), view_as_real(grads[i])
+            params[i], grads[i] = view_as_real(p), view_as_real(grads[i].resolve_conj())
             for name in names:
                 value = states[i].get(name)
                 if isinstance(value, Tensor) and value.is_complex():

@@ -36,6 +36,7 @@ def is_pinned(array: Any) -> bool:
 
 def pinned(array: Any) -> Any:
     """A copy in page-locked memory, of the same strides where that is possible."""
+    array = registry.pending.resolved(array)
     if registry.backend_of(array).NAME != "cpu":
         raise RuntimeError(f"cannot pin a tensor of device '{registry.backend_of(array).NAME}': only dense CPU tensors can be "
                            "pinned")
