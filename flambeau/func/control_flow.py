@@ -1,8 +1,9 @@
 """Branches and loops as functions: `cond`, `while_loop`, `scan` and `map`.
 
-Here they run as the Python that they stand for, so that autograd, vmap and everything else see plain operations; a compiled
-function is divided where the value that decides is read. What PyTorch's compiler would refuse (branches or steps whose
-results differ in kind) is refused here too, as far as the part that ran shows it.
+Here they run as the Python that they stand for, so that autograd, vmap and everything else see plain operations. A compiled
+function has them as branches and loops of its program (compiler/capture/control.py), or is divided where the value that
+decides is read. What PyTorch's compiler would refuse (branches or steps whose results differ in kind) is refused here too, as
+far as the part that ran shows it.
 """
 
 from __future__ import annotations
