@@ -150,6 +150,7 @@ NATIVE = {
     "a result that is changed": lambda: changed_result,
     "a gradient inside": lambda: by_sum(lambda x: cubes_slope(x), lambda x: x * 2),
     "while_loop": lambda: repeated(lambda i, x: (i + 1, x / 2), lambda i, x: x.abs().sum() > 1),
+    "by another name": lambda: lambda x: torch._higher_order_ops.while_loop(lambda x: x.sum() > 1, lambda x: (x / 2,), (x,)),
     "a loop that is not entered": lambda: not_entered,
     "exchanged": lambda: lambda x: while_loop(lambda i, a, b: i < 5, lambda i, a, b: (i + 1, b, a + b), (zero(), x, x * 2)),
     "exchanged and nothing else": lambda: lambda x: while_loop(
