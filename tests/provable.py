@@ -293,7 +293,7 @@ UNPROVABLE = {
     "hooks of a module": (lambda x: HOOKED(x), "hooks"),
     "register_hook": (lambda x: hooked(x), "register_hook"),
     "a value that is read": (lambda x: x * x.sum().item(), "value was read"),
-    "a branch on a value": (lambda x: x if x.sum() > 0 else -x, "value was read"),
+    "a branch on a value": (lambda x: x if x.sum() > 0 else -x, "a branch depends on a tensor.s value"),
     "a tensor as a text": (lambda x: x * len(f"{x}"), "values were read"),
     "numpy()": (lambda x: x * float(x.numpy()[1]), "NumPy"),
     "a pointer": (lambda x: x * 0 * x.data_ptr(), "data_ptr"),

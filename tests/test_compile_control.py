@@ -123,6 +123,15 @@ def matrices():
     return repeated(lambda i, x: (i + 1, torch.tanh(x @ w + x)))
 
 
+def beside_a_graph():
+    w = torch.ones(3, requires_grad=True)
+
+    def f(x):
+        y = (w * torch.cond(x.sum() > 0, lambda x: x * 2, lambda x: x - 1, (x,))).sum()
+        return torch.autograd.grad(y * y, w)[0], w.detach() * while_loop(lambda x: x.sum() > 1, lambda x: (x / 2,), (x,))[0]
+    return f
+
+
 NATIVE = {
     "cond": lambda: by_sum(lambda x: x * 2, lambda x: x - 1),
     "cond of trees": lambda: lambda x: torch.cond(
@@ -141,6 +150,7 @@ NATIVE = {
     "a result that is changed": lambda: changed_result,
     "a gradient inside": lambda: by_sum(lambda x: cubes_slope(x), lambda x: x * 2),
     "while_loop": lambda: repeated(lambda i, x: (i + 1, x / 2), lambda i, x: x.abs().sum() > 1),
+    "by another name": lambda: lambda x: torch._higher_order_ops.while_loop(lambda x: x.sum() > 1, lambda x: (x / 2,), (x,)),
     "a loop that is not entered": lambda: not_entered,
     "exchanged": lambda: lambda x: while_loop(lambda i, a, b: i < 5, lambda i, a, b: (i + 1, b, a + b), (zero(), x, x * 2)),
     "exchanged and nothing else": lambda: lambda x: while_loop(
@@ -153,6 +163,10 @@ NATIVE = {
         lambda x: while_loop(lambda y: y.sum() < 100, lambda y: (y * 2,), (x,))[0], lambda x: x - 1),
     "a branch in a loop": lambda: repeated(lambda i, x: (i + 1, torch.cond(i % 2 == 0, lambda: x * 3 + 1, lambda: x / 2))),
     "positions": lambda: repeated(written_at),
+    "half precision": lambda: by_sum(lambda x: (x * 1.5).half(), lambda x: torch.complex(x, x).imag.half() * 2),
+    "half precision that is carried": lambda: lambda x: while_loop(
+        lambda i, x: i < 3, lambda i, x: (i + 1, x + x.sin()), (zero(), x.bfloat16()))[1].float(),
+    "beside a graph": lambda: beside_a_graph(),
 }
 
 
@@ -172,6 +186,25 @@ def test_every_bit(name):
     got, fn = played(NATIVE[name], lambda f: torch.compile(f, mode="exact"))
     same_seen(expected, got, 0, "call")
     assert programs(fn)
+
+
+def test_results_that_are_part_of_a_graph():
+    w = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    f = by_sum(lambda x: x * 2, lambda x: x - 1)
+    fn = torch.compile(lambda x: (w * f(x)).sin(), fullgraph=True)
+    for values in INPUTS:
+        x = torch.tensor(values)
+        got, expected = fn(x), (w * f(x)).sin()
+        same_seen(seen(expected), seen(got))
+        same_seen(seen(torch.autograd.grad(expected.sum(), w)), seen(torch.autograd.grad(got.sum(), w)))
+    assert programs(fn) == 1, fn._compiled.reasons
+
+
+def test_explained():
+    text = str(torch.compiler.explain(NATIVE["a loop in a branch"](), torch.ones(3)))
+    assert text.startswith("skip") and "cond" in text
+    text = str(torch.compiler.explain(lambda x: by_sum(lambda x: x + torch.rand(3), lambda x: x - 1)(x), torch.ones(3)))
+    assert "in a branch or a loop: it changes a tensor from outside, or draws random numbers" in text
 
 
 def test_one_program_answers_both_ways_without_the_python():
@@ -328,7 +361,8 @@ FOLLOWED = {
     "a window that is changed": lambda: repeated(changed_window),
     "an error in one branch": lambda: by_sum(raising, lambda x: x + 1),
     "results of two kinds": lambda: by_sum(lambda x: x[:2] + 1, lambda x: (x + 1).double()),
-    "half precision": lambda: by_sum(lambda x: x.half(), lambda x: x.half() * 2),
+    "a predicate of half precision": lambda: lambda x: torch.cond(x.half().sum(), lambda: x * 2, lambda: x - 1),
+    "nothing": lambda: by_sum(lambda x: x[:0] * 1, lambda x: x[3:] * 2),
     "NumPy": lambda: by_sum(lambda x: torch.from_numpy(x.numpy() + 1), lambda x: x * 2),
     "an int": lambda: lambda x: while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * 2), (0, x)),
     "gradients": gradients,

@@ -72,6 +72,9 @@ number that PyTorch does not check.
 
 ## What differs
 - Inside a function that `compile` captures or follows, a call of `torch.vmap` runs as outside; no program is made of it.
+- Branches of `cond` and turns of `while_loop`, `scan` and `map` are part of a compiled program unless they require gradients or
+  do something that can be seen from outside ([compile.md](compile.md)); those calls are followed, and turns of a scan unrolled.
+  A branch whose results are unlike the other's raises in PyTorch; here the one that is chosen counts.
 - Below autograd (`__torch_dispatch__`, `TorchDispatchMode`) the same operations are seen as in PyTorch, in the same order, for
   what `tests/dispatch_programs.py` lists. `nn.MultiheadAttention` splits its projection with other views, `einsum` is one
   product where it can be, `_foreach_` functions and fused recurrent layers are what they are made of or one operation, and

@@ -93,10 +93,10 @@ def compile(model: Callable[..., Any] | None = None, *, fullgraph: bool = False,
     Python. Where it is proved that the Python would do the same again, it does not run (skip); else it runs, and only the
     kernels come from a program (follow). `compiler.explain` tells which.
 
-    fullgraph: no value may be looked at (`.item()`, `if loss > 1`); such a call raises. dynamic: None makes sizes and floats
-    run-time numbers of a program when they are seen to change, True from the start, False never. mode: "exact" keeps every bit
-    of eager's results; the others give the same programs. recompile_limit bounds the number of programs. backend: "inductor" is
-    the compiler there is; "eager" and the like compile nothing.
+    fullgraph: no branch of the Python may depend on a value (`if loss > 1`); such a call raises. dynamic: None makes sizes and
+    floats run-time numbers of a program when they are seen to change, True from the start, False never. mode: "exact" keeps
+    every bit of eager's results; the others give the same programs. recompile_limit bounds the number of programs. backend:
+    "inductor" is the compiler there is; "eager" and the like compile nothing.
     """
     if mode is not None and options is not None:
         raise RuntimeError("Either mode or options can be specified, but both can't be specified at the same time.")

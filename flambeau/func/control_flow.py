@@ -1,8 +1,9 @@
 """Branches and loops as functions: `cond`, `while_loop`, `scan` and `map`.
 
-Here they run as the Python that they stand for, so that autograd, vmap and everything else see plain operations; a compiled
-function is divided where the value that decides is read. What PyTorch's compiler would refuse (branches or steps whose
-results differ in kind) is refused here too, as far as the part that ran shows it.
+Here they run as the Python that they stand for, so that autograd, vmap and everything else see plain operations. A compiled
+function has them as branches and loops of its program (compiler/capture/control.py), or is divided where the value that
+decides is read. What PyTorch's compiler would refuse (branches or steps whose results differ in kind) is refused here too, as
+far as the part that ran shows it.
 """
 
 from __future__ import annotations
@@ -124,7 +125,7 @@ def _check_alike(first: str, given: Any, second: str, made: Any) -> None:
 def scan(combine_fn: Callable[[Any, Any], Any], init: Any, xs: Any, *, dim: int = 0, reverse: bool = False) -> Any:
     """(carry, ys): carry, y = combine_fn(carry, x) for each slice x of xs along dim, the ys stacked along that dimension.
 
-    >>> from flambeau.func import scan
+    >>> from flambeau.func.control_flow import scan
     >>> total, running = scan(lambda c, x: (c + x, c + x), torch.tensor(0.0), torch.tensor([1.0, 2.0, 3.0]))
     >>> running
     tensor([1., 3., 6.])

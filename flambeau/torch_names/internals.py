@@ -234,7 +234,10 @@ class StandIn(ModuleType):
         inner = self.__name__[len(_OWN) + 1:]
         if f"{inner}.{name}" in HOMES:
             function = _found(HOMES[inner], name)
-            return importlib.import_module(f"{self.__name__}.{name}") if not callable(function) else function
+            if not callable(function):
+                return importlib.import_module(f"{self.__name__}.{name}")
+            setattr(self, name, function)  # the next time Python finds it by itself
+            return function
         made = VALUES.get(inner, {}).get(name)
         value = made() if made else _found(HOMES[inner], name)
         if value is None:

@@ -62,8 +62,8 @@ class Tried:
 
     def _value(self, tensor: Any, known: Any) -> Value:
         array = tensor._array
-        if type(tensor) is not Tensor or array.__class__ not in PLAIN or not array.size or array.dtype.char not in KINDS:
-            raise Refused("a result is a tensor of another kind")
+        if type(tensor) is not Tensor or array.__class__ not in PLAIN or not array.size:
+            raise Refused("a result is empty, or a tensor of another kind")
         if tensor._node is not None:
             raise Refused("a result requires a gradient")
         value = active().value(array)
@@ -86,8 +86,9 @@ def _where() -> tuple[str, int] | None:
 
 def _usable(tensors: list[Any]) -> bool:
     """Whether these are tensors that a loop can carry: plain ones, on the CPU, no gradient of which is asked for."""
-    return not active().device and all([type(t) is Tensor and t._array.__class__ in PLAIN and t._array.size > 0 and
-                t._array.dtype.char in KINDS and (t._node is None or bool(state.mode & NO_GRAD)) for t in tensors])
+    return not active().device and all([
+        type(t) is Tensor and t._array.__class__ in PLAIN and t._array.size > 0 and (
+            t._node is None or bool(state.mode & NO_GRAD)) for t in tensors])
 
 
 def _new(array: Any) -> tuple[Any, Value]:
@@ -139,19 +140,28 @@ def _result(w: Any, shape: Any, leaves: list[Any]) -> Any:
     return made
 
 
+class Plain(Exception):
+    """There is nothing to try: the Python raises an error, or does not look at a value."""
+
+
 def _tried_or(plain: Callable[..., Any], fails: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Where a trial is refused, the Python runs; fails: and looks at a value, so the capture ends."""
     def around(handler: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
             recorder = active()
-            mark = len(recorder.ops)
+            mark, reason = len(recorder.ops), None
             try:
                 return handler(*args, **kwargs)
+            except Plain:
+                pass
             except Refused as refused:
-                del recorder.ops[mark:]
-                if fails:
-                    recorder.fail(f"in a branch or a loop: {refused}")
-                return plain(*args, **kwargs)
+                reason = str(refused)
+            except Exception as error:  # wrong arguments; and a defect of ours must not become the user's
+                reason = f"{type(error).__name__}: {error}"
+            del recorder.ops[mark:]
+            if fails and reason is not None:
+                recorder.fail(f"in a branch or a loop: {reason}")
+            return plain(*args, **kwargs)
         return call
     return around
 
@@ -161,9 +171,11 @@ def cond(w: Any, plain: Any, *args: Any, **kwargs: Any) -> Any:
     @_tried_or(plain, True)
     def call(pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> Any:
         recorder = active()
-        if not isinstance(pred, Tensor) or pred.numel() != 1 or not _usable([pred]) or type(operands) not in (list, tuple) or (
+        if not isinstance(pred, Tensor) or type(operands) not in (list, tuple) or not _usable([pred]) or pred.numel() != 1 or (
                 recorder.value(pred._array).storage.kind is CONSTANT):
-            return plain(pred, true_fn, false_fn, operands)
+            raise Plain
+        if pred._array.dtype.char not in KINDS:
+            raise Refused("the predicate is of half precision, or complex")
         ways = [Tried(w, function, operands) for function in (true_fn, false_fn)]
         first, second = [way.values() for way in ways]
         a, b = ways
@@ -243,11 +255,12 @@ def while_loop(w: Any, plain: Any, *args: Any, **kwargs: Any) -> Any:
     @_tried_or(plain, True)
     def call(cond_fn: Any, body_fn: Any, carried_inputs: Any) -> Any:
         if type(carried_inputs) not in (list, tuple) or not carried_inputs:
-            return plain(cond_fn, body_fn, carried_inputs)
+            raise Plain
         carried = Carried(tuple(carried_inputs))
         asked = Tried(w, cond_fn, carried.tree)
         test = asked.values(carried.ids)
-        if len(test) != 1 or test[0] is None or test[0].size != 1 or test[0].storage.kind is CONSTANT:
+        if len(test) != 1 or test[0] is None or test[0].size != 1 or test[0].storage.kind is CONSTANT or (
+                test[0].dtype.char not in KINDS):
             raise Refused("what decides about another turn is no tensor of one element")
         turn = Tried(w, body_fn, carried.tree)
         again = carried.next(turn.values(carried.ids))
@@ -308,11 +321,11 @@ def scan(w: Any, plain: Any, *args: Any, **kwargs: Any) -> Any:
         leaves: list[Any] = []
         shape = flatten(xs, leaves)
         if type(dim) is not int or type(reverse) is not bool or not _loops(leaves, dim):
-            return plain(combine_fn, init, xs, dim=dim, reverse=reverse)
+            raise Plain
         dim %= leaves[0].ndim
         carried = Carried(init)
         if not carried.leaves:
-            return plain(combine_fn, init, xs, dim=dim, reverse=reverse)
+            raise Plain
         moved = unflatten(shape, iter([x.movedim(dim, 0) for x in leaves]))
         stacked, turn = _turns(w, combine_fn, carried, moved, reverse)
         if turn.shape[0] not in (tuple, list) or len(turn.shape[1]) != 2 or (
@@ -329,7 +342,7 @@ def map_(w: Any, plain: Any, *args: Any, **kwargs: Any) -> Any:
         leaves: list[Any] = []
         flatten(xs, leaves)
         if not _loops(leaves, 0) or not all([x.ndim for x in leaves]):
-            return plain(f, xs, *more)
+            raise Plain
         stacked, turn = _turns(w, f, None, xs, False, more)
         return _result(w, turn.shape, stacked)
     return call(*args, **kwargs)

@@ -24,7 +24,8 @@ _OPERATIONS = tuple([part.replace("/", os.sep) for part in (
 TOLD = tuple(_OURS + f for f in (f"optim{os.sep}", f"nn{os.sep}module.py", f"nn{os.sep}hooks.py", f"nn{os.sep}functional",
                                   f"tensors{os.sep}storage.py",
                                   f"tensors{os.sep}interop.py", f"tensors{os.sep}printing.py", "__init__.py",
-                                  f"torch_names{os.sep}missing.py", f"torch_names{os.sep}compat.py"))
+                                  f"torch_names{os.sep}missing.py", f"torch_names{os.sep}compat.py",
+                                  f"torch_names{os.sep}internals.py"))
 
 
 TRUSTED: set[CodeType] = set()  # code without a source of which it is known what it does
