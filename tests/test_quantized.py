@@ -38,7 +38,7 @@ def normal(*shape, seed=0):
 @pytest.mark.parametrize("dtype", ["qint8", "quint8", "qint32"])
 @pytest.mark.parametrize("scale,zero", [(0.1, 3), (0.0123, 0), (2.0, 1)])
 def test_quantizing_per_tensor(dtype, scale, zero):
-    x = np.concatenate([normal(300) * 4, [0.0, np.inf, -np.inf]]).astype(np.float32)
+    x = np.concatenate([normal(300) * 4, [0.0, np.inf, -np.inf, 0.05, 0.15, -0.05]]).astype(np.float32)
     theirs, ours = (t.quantize_per_tensor(a, scale, zero, getattr(t, dtype)) for t, a in zip((torch, flambeau), pair(x)))
     finite = np.isfinite(x)  # what infinity becomes depends on PyTorch's processor
     np.testing.assert_array_equal(ours.int_repr().numpy()[finite], theirs.int_repr().numpy()[finite])
@@ -100,7 +100,7 @@ def test_errors_of_quantized_tensors():
 
 def test_fake_quantization_and_its_gradient():
     x = np.float32([-1, 0.26, 0.25, np.nan, np.inf, 5, -5])
-    for call in (lambda t, a: t.fake_quantize_per_tensor_affine(a, 0.1, 2, -8, 7),  # (per channel, infinity is a low one there)
+    for call in (lambda t, a: t.fake_quantize_per_tensor_affine(a, 0.1, 2, -8, 7),
                  lambda t, a: t.fake_quantize_per_channel_affine(a.clamp(-9, 9).reshape(7, 1), t.arange(1, 8) / 10, t.arange(7).int(),
                                                                  0, 0, 15)):
         found = []

@@ -166,13 +166,13 @@ def _checked(input: Tensor, dtype: Any) -> tuple[Any, int, int]:
 
 
 def _integers(input: Tensor, scale: Any, zero: Any, low: int, high: int) -> Tensor:
-    """input / scale to the nearest whole number, plus the zero point, within a range, as floats. (PyTorch multiplies with the
-    inverse of the scale in single precision, and counts what is not a number as the lowest.)"""
+    """The nearest whole number to input / scale + zero, within a range, as floats. (PyTorch multiplies with the inverse of the
+    scale in single precision, and counts what is not a number as the lowest.)"""
     inverse = as_tensor(scale).to(_dtypes.float32).reciprocal()
-    whole = (input.detach() * inverse).round()
-    if high > 2**24:  # single precision has no room for 32 bits
-        whole = whole.to(_dtypes.float64)
-    return (whole + zero).nan_to_num(float(low), float(high), float(low)).clamp(low, high)
+    moved = input.detach() * inverse + zero
+    if high > 2**24:  # single precision has no room for the ends of 32 bits
+        moved = moved.to(_dtypes.float64)
+    return moved.round().nan_to_num(float(low), float(high), float(low)).clamp(low, high)
 
 
 def quantize_per_tensor(input: Any, scale: Any, zero_point: Any, dtype: Any) -> Any:
@@ -262,7 +262,7 @@ class FakeQuantizePerTensorAffineCachemask(Function):
     def forward(ctx, input, scale, zero_point, axis, low, high):
         scale, zero = _spread(scale, zero_point, axis, input.ndim)
         inverse = as_tensor(scale).to(_dtypes.float32).reciprocal()
-        q = (input.to(_dtypes.float32) * inverse).round() + zero
+        q = (input.to(_dtypes.float32) * inverse + zero).round()
         ctx.save_for_backward((q >= low) & (q <= high))
         kept = q.nan_to_num(float(low), float(high), float(low)).clamp(low, high)
         return ((kept - zero) * scale).to(input.dtype)
