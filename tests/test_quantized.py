@@ -101,8 +101,8 @@ def test_errors_of_quantized_tensors():
 def test_fake_quantization_and_its_gradient():
     x = np.float32([-1, 0.26, 0.25, np.nan, np.inf, 5, -5])
     for call in (lambda t, a: t.fake_quantize_per_tensor_affine(a, 0.1, 2, -8, 7),
-                 lambda t, a: t.fake_quantize_per_channel_affine(a.clamp(-9, 9).reshape(7, 1), t.arange(1, 8) / 10, t.arange(7).int(),
-                                                                 0, 0, 15)):
+                 lambda t, a: t.fake_quantize_per_channel_affine(a.clamp(-9, 9).reshape(7, 1), t.arange(1, 8) / 10,
+                                                                 t.arange(7).int(), 0, 0, 15)):
         found = []
         for t, a in zip((torch, flambeau), pair(x)):
             made = call(t, a.requires_grad_())

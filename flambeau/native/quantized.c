@@ -8,8 +8,9 @@
 //: fl_linear_int8(pplllippppp)
 //: fl_weight8(pplllpp)
 //: fl_weight4(pplllplp)
+//: fl_unpack4(plllpp)
 
-#define CHUNK 128  // elements of a row at a time; groups of 4-bit weights have 32 or more
+#define CHUNK 512  // elements of a row at a time; a group of 4-bit weights has at most as many
 #define GRAIN 8    // multiplications that count as one step of a simple loop
 
 // The least and the greatest of n numbers; what is not a number is passed over.
@@ -46,6 +47,17 @@ static void plain_bytes(const uint8_t *x, const int8_t *const rows[4], long k, i
 
 #ifdef FL_PAIRS
 typedef int V __attribute__((vector_size(64), aligned(1), may_alias));
+typedef int Q __attribute__((vector_size(16)));
+#if defined(__clang__) || __GNUC__ >= 12
+#define PICK(x, y, ...) __builtin_shufflevector(x, y, __VA_ARGS__)
+#else
+#define PICK(x, y, ...) __builtin_shuffle(x, y, (Q){__VA_ARGS__})
+#endif
+static inline Q quarters(V s) {
+    Q part[4];
+    memcpy(part, &s, sizeof s);
+    return (part[0] + part[1]) + (part[2] + part[3]);
+}
 #define DOT(s, w) __asm__("vpdpbusd %2, %1, %0" : "+v"(s) : "v"(a), "v"(w))
 static void vector_bytes(const uint8_t *x, const int8_t *const rows[4], long k, int sums[4]) {
     V s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};
@@ -68,12 +80,10 @@ static void vector_bytes(const uint8_t *x, const int8_t *const rows[4], long k, 
         DOT(s2, *(const V *)rest[2]);
         DOT(s3, *(const V *)rest[3]);
     }
-    for (int r = 0; r < 4; r++) {
-        V s = r == 0 ? s0 : r == 1 ? s1 : r == 2 ? s2 : s3;
-        int sum = 0;
-        for (int j = 0; j < 16; j++) sum += s[j];
-        sums[r] = sum;
-    }
+    Q a = quarters(s0), b = quarters(s1), c = quarters(s2), d = quarters(s3);
+    Q ab = PICK(a, b, 0, 4, 1, 5) + PICK(a, b, 2, 6, 3, 7), cd = PICK(c, d, 0, 4, 1, 5) + PICK(c, d, 2, 6, 3, 7);
+    Q all = PICK(ab, cd, 0, 1, 4, 5) + PICK(ab, cd, 2, 3, 6, 7);
+    memcpy(sums, &all, sizeof all);
 }
 #else
 #define vector_bytes plain_bytes
@@ -118,12 +128,40 @@ static inline void widen_bytes(const int8_t *w, float *out, long n) {
     for (long i = 0; i < n; i++) out[i] = w[i];
 }
 
-// Pairs of 4 bits, the first of each in the lower half of a byte, as (q - 8) * scale + zero.
-static inline void widen_nibbles(const uint8_t *w, float scale, float zero, float *out, long n) {
-    for (long i = 0; i < n / 2; i++) {
-        out[2 * i] = ((w[i] & 15) - 8) * scale + zero;
-        out[2 * i + 1] = ((w[i] >> 4) - 8) * scale + zero;
+// At most BLOCK numbers of 4 bits, the first half of them in the lower halves of the bytes, as (q - 8) * scale + zero.
+#define BLOCK 32
+static inline void widen_block(const uint8_t *w, float scale, float zero, float *out, long n) {
+    const float least = zero - 8 * scale;
+    if (n == BLOCK) {
+#pragma omp simd
+        for (int i = 0; i < BLOCK / 2; i++) out[i] = (float)(int)(w[i] & 15) * scale + least;
+#pragma omp simd
+        for (int i = 0; i < BLOCK / 2; i++) out[BLOCK / 2 + i] = (float)(int)(w[i] >> 4) * scale + least;
+    } else
+        for (long i = 0; i < n / 2; i++) {
+            out[i] = (float)(w[i] & 15) * scale + least;
+            out[n / 2 + i] = (float)(w[i] >> 4) * scale + least;
+        }
+}
+
+// The elements p to p + n of a row; pairs: its first scale and zero, those of the next group `next` floats on.
+static inline void widen_row(const uint8_t *w, const float *pairs, long next, long p, long n, long group, float *out) {
+    for (long done = 0; done < n; done += BLOCK) {
+        const float *pair = pairs + (p + done) / group * next;
+        widen_block(w + done / 2, pair[0], pair[1], out + done, n - done < BLOCK ? n - done : BLOCK);
     }
+}
+
+// One row by four rows of bytes, read where they are.
+static inline void byte_dots(const float *x, const int8_t *w, long k, const long at[4], float sums[4]) {
+    const int8_t *w0 = w + at[0] * k, *w1 = w + at[1] * k, *w2 = w + at[2] * k, *w3 = w + at[3] * k;
+    float s0 = 0, s1 = 0, s2 = 0, s3 = 0;
+#pragma omp simd reduction(+ : s0, s1, s2, s3)
+    for (long q = 0; q < k; q++) {
+        s0 += x[q] * (float)w0[q], s1 += x[q] * (float)w1[q];
+        s2 += x[q] * (float)w2[q], s3 += x[q] * (float)w3[q];
+    }
+    sums[0] = s0, sums[1] = s1, sums[2] = s2, sums[3] = s3;
 }
 
 // sums[i] += x's rows (k apart) times four rows of n floats.
@@ -151,14 +189,13 @@ static inline void few_bits(int bits, const float *x, const void *w, long m, lon
         for (long j = from; j < to; j += 4) {
             long some = to - j < 4 ? to - j : 4;
             memset(sums, 0, m * sizeof *sums);
-            for (long p = 0, step; p < k; p += step) {
-                step = bits == 4 && group < CHUNK ? group : CHUNK;
-                if (k - p < step) step = k - p;
+            if (bits == 8 && m == 1) byte_dots(x, w, k, (long[]){j, j + (some > 1), j + 2 * (some > 2), j + 3 * (some > 3)}, *sums);
+            else for (long p = 0, step; p < k; p += step) {
+                step = k - p < CHUNK ? k - p : CHUNK;
                 for (long r = 0; r < 4; r++) {
                     long at = j + (r < some ? r : 0);
-                    const float *pair = scales + (p / (group ? group : 1) * n + at) * 2;
                     if (bits == 8) widen_bytes((const int8_t *)w + at * k + p, row[r], step);
-                    else widen_nibbles((const uint8_t *)w + (at * k + p) / 2, pair[0], pair[1], row[r], step);
+                    else widen_row((const uint8_t *)w + (at * k + p) / 2, scales + 2 * at, 2 * n, p, step, group, row[r]);
                 }
                 add_dots(x + p, m, k, row, step, sums);
             }
@@ -175,4 +212,11 @@ void fl_weight8(const float *x, const int8_t *w, long m, long n, long k, const f
 
 void fl_weight4(const float *x, const uint8_t *w, long m, long n, long k, const float *pairs, long group, float *out) {
     few_bits(4, x, w, m, n, k, pairs, group, out);
+}
+
+// The floats that the whole weight stands for.
+void fl_unpack4(const uint8_t *w, long n, long k, long group, const float *pairs, float *out) {
+    int team = fl_team(n * k);
+#pragma omp parallel for num_threads(team)
+    for (long j = 0; j < n; j++) widen_row(w + j * k / 2, pairs + 2 * j, 2 * n, 0, k, group, out + j * k);
 }

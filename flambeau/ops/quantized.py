@@ -21,7 +21,7 @@ _NAMES = {
 }
 
 
-@public(out=False)
+@public(out=False, also={"tensors": "input", "qtensor": "input"})
 def dequantize(input: Any) -> Any:
     """A quantized tensor as an ordinary one; an ordinary one as it is (a list of them: one by one).
 

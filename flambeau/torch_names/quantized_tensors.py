@@ -12,6 +12,7 @@ from .autograd.function import Function
 from .creation.factories import as_tensor, tensor
 from .missing import MissingDtype, qscheme
 from .ops.core import overrides as _overrides
+from .ops.core.row import public
 from .tensors import dtypes as _dtypes
 from .tensors.printing import add_suffixes
 from .tensors.tensor import Tensor, wrap
@@ -94,7 +95,7 @@ class QuantizedTensor(Tensor):
         name, kwargs = getattr(func, "__name__", str(func)), kwargs or {}
         first = args[0] if args else None
         if isinstance(first, QuantizedTensor):
-            if name in _READS:
+            if name in QuantizedTensor.__dict__:
                 return getattr(first, name)(*args[1:], **kwargs)
             if name in _SAME and (first._axis is None or name in _WHOLE):
                 made = getattr(wrap(first._array), name)(*args[1:], **kwargs)
@@ -119,10 +120,6 @@ class QuantizedTensor(Tensor):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return make, (wrap(self._array), self._dtype, self._scale, self._zero_point, self._axis)
-
-
-_READS = frozenset("int_repr qscheme q_scale q_zero_point q_per_channel_scales q_per_channel_zero_points q_per_channel_axis "
-                   "dequantize numpy".split())
 
 
 def _compared(name: str, func: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
@@ -175,6 +172,7 @@ def _integers(input: Tensor, scale: Any, zero: Any, low: int, high: int) -> Tens
     return moved.round().nan_to_num(float(low), float(high), float(low)).clamp(low, high)
 
 
+@public(method=False, toplevel=False, out=False, also={"tensors": "input", "scales": "scale", "zero_points": "zero_point"})
 def quantize_per_tensor(input: Any, scale: Any, zero_point: Any, dtype: Any) -> Any:
     """The tensor in integers of dtype (qint8, quint8, qint32): x / scale + zero_point, rounded. Of lists: each with its own.
 

@@ -15,7 +15,7 @@ _eight = Row("weight_int8pack_mm", "self mat2 scales", shape=products.by_few_bit
 _four = Row("weight_int4pack_mm", "self mat2 group scales", shape=products.by_few_bits, node="NotImplemented",
             backward=dict(self=refuse("_weight_int4pack_mm_for_cpu"), scales=refuse("_weight_int4pack_mm_for_cpu")))
 _pack = Row("int4_packed", "self", shape=products.nibbles)
-_dynamic = Row("linear_dynamic", "self weight scales zero_points bias reduce_range", shape=products.by_few_bits)
+_dynamic = Row("linear_dynamic", "self weight sizes scales zero_points bias reduce_range", shape=products.by_few_bits)
 
 
 def _check_input(name: str, input: Tensor, of: str) -> None:
@@ -102,15 +102,24 @@ def _weight_int4pack_mm_for_cpu(input: Tensor, mat2: Tensor, qGroupSize: int, qS
     return _four(input, mat2, qGroupSize, qScaleAndZeros)
 
 
-def linear_dynamic(input: Tensor, weight: Tensor, scales: Tensor, zero_points: Tensor, bias: Tensor | None,
-                   reduce_range: bool = True) -> Tensor:
-    """input @ w.T + bias, for w = (weight - zero_points) * scales in int8; the input is quantized with a scale that fits it."""
+class Int8Weight:
+    """The integers of a weight (N, K) with what a product with them takes, found once: scales and zero points of the rows."""
+
+    def __init__(self, integers: Tensor, scales: Tensor, zero_points: Tensor):
+        count = integers.shape[0]
+        self.integers, self.sizes = integers.contiguous(), integers.sum(1).to(_dtypes.int32)
+        self.scales = scales.to(_dtypes.float32).expand(count).contiguous()
+        self.zeros = zero_points.to(_dtypes.int32).expand(count).contiguous() if bool(zero_points.any()) else None
+
+
+def linear_dynamic(input: Tensor, weight: Int8Weight, bias: Tensor | None, reduce_range: bool = True) -> Tensor:
+    """input @ w.T + bias, for w = (integers - zeros) * scales; the input is quantized with a scale that fits it."""
     if input.ndim < 2:
         raise RuntimeError("The dimension of input tensor should be larger than or equal to 2")
     if input.dtype is not _dtypes.float32:
         raise RuntimeError(f"expected scalar type Float but found {input.dtype.word}")
-    if input.shape[-1] != weight.shape[1]:
+    if input.shape[-1] != weight.integers.shape[1]:
         raise RuntimeError(f"The number of rows in the packB should be equal to K: {input.shape[-1]}, but the weight has "
-                           f"{weight.shape[1]} input features")
-    return _dynamic(input, weight, scales, zero_points, bias, reduce_range)
+                           f"{weight.integers.shape[1]} input features")
+    return _dynamic(input, weight.integers, weight.sizes, weight.scales, weight.zeros, bias, reduce_range)
 

@@ -9,7 +9,7 @@ from ..autograd.modes import no_grad
 from ..creation.factories import tensor, zeros
 from ..nn.functional.linear_ops import linear
 from ..nn.module import Module
-from ..ops.linalg.quantized import linear_dynamic
+from ..ops.linalg.quantized import Int8Weight, linear_dynamic
 from ..quantized_tensors import QuantizedTensor, make, quantize_per_channel, quantize_per_tensor
 from ..tensors import dtypes as _dtypes
 from ..tensors.tensor import Tensor, wrap
@@ -51,9 +51,9 @@ class LinearPackedParams(Module):
         per_channel = weight._axis is not None
         if per_channel and weight._axis != 0:
             raise RuntimeError(f"a weight that is quantized per channel must be so along dimension 0, got {weight._axis}")
-        held["_scales"] = weight._scale if per_channel else tensor([weight._scale], dtype=_dtypes.float64)
-        held["_zeros"] = weight._zero_point if per_channel else tensor([weight._zero_point])
-        held["_integers"] = wrap(weight._array)
+        scales = weight._scale if per_channel else tensor([weight._scale], dtype=_dtypes.float64)
+        zeros = weight._zero_point if per_channel else tensor([weight._zero_point])
+        held["_integers"] = Int8Weight(wrap(weight._array), scales, zeros)
 
     def _weight_bias(self) -> tuple[Any, Any]:
         return self._weight if self.dtype is qint8 else self._weight.float(), self._bias
@@ -70,7 +70,7 @@ class LinearPackedParams(Module):
         with no_grad():
             if self.dtype is float16:
                 return linear(x, self._weight.float(), self._bias)
-            return linear_dynamic(x, self._integers, self._scales, self._zeros, self._bias)
+            return linear_dynamic(x, self._integers, self._bias)
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
