@@ -103,6 +103,10 @@ _HOMES = {
     "ops.layers.losses": "ctc_loss",
     "ops.lists.scaling": "_amp_foreach_non_finite_check_and_unscale_ _amp_update_scale_",
     "ops.linalg.grouped": "_grouped_mm",
+    "ops.linalg.quantized": "_weight_int8pack_mm _convert_weight_to_int4pack_for_cpu _weight_int4pack_mm_for_cpu",
+    "quantized_tensors": "quantize_per_tensor quantize_per_channel quantize_per_tensor_dynamic fake_quantize_per_tensor_affine "
+                         "fake_quantize_per_channel_affine _make_per_tensor_quantized_tensor "
+                         "_make_per_channel_quantized_tensor",
     "ops.layers.rnn": "gru gru_cell lstm lstm_cell rnn_relu rnn_relu_cell rnn_tanh rnn_tanh_cell",
     "amp": "autocast GradScaler",
     "amp.autocast_mode": "is_autocast_enabled set_autocast_enabled get_autocast_dtype set_autocast_dtype "

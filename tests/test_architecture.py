@@ -21,10 +21,10 @@ LAYERS = [line.split() for line in """
     backends
     tensors autograd ops.core creation settings streams missing serialization.rebuild func.batching multiprocessing
     ops sparse autograd.functional autograd.finite_differences
-    flambeau linalg fft special types futures ao internals checks functional utils.hooks utils._foreach_utils
+    flambeau linalg fft special types futures internals checks functional quantized_tensors utils.hooks utils._foreach_utils
     amp cuda nn.functional nn._reduction
     nn func serialization distributed autograd.gradcheck
-    optim distributed.optim
+    optim distributed.optim ao quantization nn.quantized nn.quantizable nn.qat nn.intrinsic
     compiler
     utils hub autograd.profiler
     *

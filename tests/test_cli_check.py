@@ -67,7 +67,7 @@ def test_nothing_is_said_that_is_not_certain(text):
 
 
 def test_what_is_refused_or_partial_says_why():
-    assert names.status("torch.quantize_per_tensor") == (names.REFUSED, "quantized tensors are not implemented")
+    assert names.status("torch.quantized_lstm") == (names.REFUSED, "this operation on quantized tensors is not implemented")
     assert names.status("torch.qint8").word == names.REFUSED
     assert names.status("torch.Tensor.to_mkldnn").word == names.REFUSED
     assert names.status("torch.distributed.init_process_group").word == names.THERE
@@ -82,11 +82,11 @@ def test_lines_files_and_modules_beside_the_program(tmp_path, monkeypatch, capsy
     (tmp_path / "parts" / "layers.py").write_text("from torch import nn\n\nnn.Absent\n")
     (tmp_path / "beside.py").write_text("import torch\nimport os, json\n\ntorch.no_such\n")
     (tmp_path / "unused.py").write_text("import torch\ntorch.not_read\n")
-    (tmp_path / "train.py").write_text("import torch\nimport beside\nfrom parts import layers\ntorch.dequantize, torch.ones\n")
+    (tmp_path / "train.py").write_text("import torch\nimport beside\nfrom parts import layers\ntorch.quantized_lstm\ntorch.ones\n")
     monkeypatch.chdir(tmp_path)
     assert check.main(["train.py"]) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert lines[:3] == ["train.py:4: torch.dequantize  refused: quantized tensors are not implemented",
+    assert lines[:3] == ["train.py:4: torch.quantized_lstm  refused: this operation on quantized tensors is not implemented",
                          "beside.py:4: torch.no_such  missing", "parts/layers.py:3: torch.nn.Absent  missing"]
     assert lines[3].startswith("4 files, 6 names of torch: 3 there, 0 partial, 1 refused, 2 missing")
     assert "docs/coverage.md" in lines[4]

@@ -37,6 +37,7 @@ WITHOUT = {
     "binomial": "a random draw: the gradient is zero by definition (tests/test_random.py)",
     "bernoulli": "a random draw: the gradient is zero by definition (tests/test_random.py)",
     "unique": "no derivative, as in PyTorch (tests/test_sorting.py)",
+    "weight_int": "no derivative, as in PyTorch (tests/test_quantized.py)",
     "geqrf": "no derivative, as in PyTorch (tests/test_linalg.py)",
     "linalg_eig": "eigenvectors have a free phase: checked through phase-free functions in tests/test_linalg.py",
     "linalg_svd": "singular vectors have a free phase: checked through phase-free functions in tests/test_linalg.py",

@@ -10,16 +10,13 @@ from .tensors.dtypes import dtype
 from .tensors.tensor import Tensor
 
 _SPARSE = "sparse tensors are not implemented"
-_QUANTIZED = "quantized tensors are not implemented"
+_QUANTIZED = "this operation on quantized tensors is not implemented"
 _NAMED = "named dimensions are not implemented"
 _METHODS = {
     _SPARSE: "to_sparse to_sparse_coo to_sparse_csr to_sparse_csc to_sparse_bsr to_sparse_bsc coalesce is_coalesced "
              "indices "
              "values crow_indices col_indices ccol_indices row_indices sparse_dim dense_dim sparse_mask sparse_resize_ "
              "sparse_resize_and_clear_ resize_as_sparse_ smm sspaddmm _nnz _indices _values",
-    _QUANTIZED: "dequantize int_repr q_scale q_zero_point q_per_channel_scales q_per_channel_zero_points "
-                "q_per_channel_axis "
-                "qscheme",
     _NAMED: "rename rename_ refine_names align_to align_as",
     "the tensor is not nested": "to_padded_tensor",
     "no such device": "xpu ipu mtia to_mkldnn",
@@ -31,14 +28,10 @@ FUNCTIONS = {
              "sparse_compressed_tensor smm spmm hspmm sspaddmm saddmm hsmm "
              "indices_copy values_copy crow_indices_copy col_indices_copy ccol_indices_copy row_indices_copy "
              "resize_as_sparse_",
-    _QUANTIZED: "quantize_per_tensor quantize_per_channel quantize_per_tensor_dynamic dequantize int_repr q_scale "
-                "q_zero_point "
-                "q_per_channel_scales q_per_channel_zero_points q_per_channel_axis fake_quantize_per_tensor_affine "
-                "fake_quantize_per_channel_affine empty_quantized choose_qparams_optimized fused_moving_avg_obs_fake_quant "
+    _QUANTIZED: "empty_quantized choose_qparams_optimized fused_moving_avg_obs_fake_quant "
                 "quantized_batch_norm quantized_gru quantized_gru_cell quantized_lstm quantized_lstm_cell "
                 "quantized_max_pool1d quantized_max_pool2d quantized_max_pool3d quantized_rnn_relu_cell "
-                "quantized_rnn_tanh_cell _empty_affine_quantized _empty_per_channel_affine_quantized "
-                "_make_per_tensor_quantized_tensor _make_per_channel_quantized_tensor",
+                "quantized_rnn_tanh_cell _empty_affine_quantized _empty_per_channel_affine_quantized",
     _NAMED: "align_tensors",
     "kernels of other libraries (cuDNN, MIOpen, oneDNN, FBGEMM) are not part of it":
         "cudnn_affine_grid_generator cudnn_batch_norm cudnn_convolution cudnn_convolution_add_relu cudnn_convolution_relu "
@@ -57,8 +50,7 @@ FUNCTIONS = {
                                                "_fused_rms_norm _batch_norm_with_update _chunk_cat _unsafe_masked_index "
                                                "_unsafe_masked_index_put_accumulate _upsample_bilinear2d_aa",
     "products of 8-bit and 4-bit matrices are not implemented": "_scaled_mm _scaled_mm_v2 _scaled_grouped_mm "
-                                                                "_scaled_grouped_mm_v2 _weight_int8pack_mm "
-                                                                "_weight_int4pack_mm",
+                                                                "_scaled_grouped_mm_v2 _weight_int4pack_mm",
     "programs with symbolic sizes are not implemented": "sym_constrain_range sym_constrain_range_for_size sym_fresh_size",
 }
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from ...backends.strides import contiguous_strides, ordered_strides
 from ...tensors.shapes import broadcast_shapes
-from . import INT32, INT64, Made, columns, complex_of, like, promoted, real, strides, with_dim
+from . import INT32, INT64, UINT8, Made, columns, complex_of, like, promoted, real, strides, with_dim
 
 
 # ----------------------------------------------------------------------------------------------------------- products
@@ -33,6 +33,15 @@ def added_outer(self: Any, a: Any, b: Any, beta: Any, alpha: Any) -> Made:
 def affine(bias: Any, x: Any, w: Any) -> Made:
     """linear."""
     return Made((*x.shape[:-1], w.shape[0]), x.dtype)
+
+
+def by_few_bits(x: Any, weight: Any, *rest: Any) -> Made:
+    """A product with the rows of a quantized weight."""
+    return Made((*x.shape[:-1], weight.shape[0]), x.dtype)
+
+
+def nibbles(weight: Any) -> Made:
+    return Made((weight.shape[0], weight.shape[1] // 2), UINT8)
 
 
 def grouped(a: Any, b: Any, ends: Any) -> Made:

@@ -1,10 +1,16 @@
-"""`torch.ao`: quantization and pruning of models. Can be imported; its names refuse to be used."""
+"""`torch.ao`: quantization and pruning of models.
+
+What is there: `quantize_dynamic` with its layer and configurations (quantize.py, dynamic.py), and observers (observers.py). All
+other names can be imported, and refuse to be used.
+"""
 
 from __future__ import annotations
 
+import sys
+
 from ..missing import refused_modules
 
-_REASON = "quantized models are not implemented"
+_REASON = "this part of quantization is not implemented"
 _LAYERS = """Linear Conv1d Conv2d Conv3d ReLU6 BatchNorm2d Embedding EmbeddingBag LSTM LSTMCell GRU GRUCell FloatFunctional
     FXFloatFunctional QFunctional Quantize DeQuantize LeakyReLU Sigmoid Softmax Hardswish InstanceNorm2d LayerNorm GroupNorm"""
 _FUSED = """ConvReLU1d ConvReLU2d ConvReLU3d ConvBn1d ConvBn2d ConvBn3d ConvBnReLU1d ConvBnReLU2d ConvBnReLU3d LinearReLU
@@ -52,3 +58,24 @@ refused_modules(__name__, _REASON, {
     "ns.fx.ns_types": "NSSingleResultValuesType NSSubgraph",
     "ns._numeric_suite": "compare_weights compare_model_outputs compare_model_stub",
 })
+
+
+def _complete() -> None:
+    """Puts what there is in the place of what refuses."""
+    from . import dynamic, observers, quantize
+    quantization = vars(observers) | vars(quantize)
+    known = sys.modules[f"{__name__}.quantization"].__dict__
+    wanted = [name for name in quantization if (name[:2] != "__" and name in known) or name in _MORE.split()]
+    for inner in ("", ".observer", ".qconfig", ".quantize", ".quantization_mappings"):
+        module = sys.modules[f"{__name__}.quantization{inner}"]
+        module.__dict__.update({name: quantization[name] for name in wanted if not inner or name in module.__dict__ or (
+            inner == ".observer" and name in vars(observers))})
+    for inner in ("dynamic", "dynamic.modules", "dynamic.modules.linear"):
+        module = sys.modules.get(f"{__name__}.nn.quantized.{inner}")
+        if module is not None:
+            module.Linear = dynamic.Linear
+
+
+_MORE = """default_per_channel_weight_observer default_placeholder_observer UniformQuantizationObserverBase
+    get_default_dynamic_quant_module_mappings"""
+_complete()

@@ -238,4 +238,5 @@ lazily("kernels", "linalg_", "solve_triangular cholesky_ex lu_factor_ex lu_solve
        "cofactor cofactor_lu steps_aside pinv solve_lapack slogdet_lapack det_lapack")
 lazily("kernels", "", "cholesky_solve cholesky_inverse lu_unpack geqrf ormqr cdist")
 lazily("kernels", "linalg_", "eig svd", ruled=False)
+lazily("quantized", "", "weight_int8pack_mm int4_packed weight_int4pack_mm linear_dynamic", ruled=False)
 lazily("fft", "fft_", "c2c r2c c2r", ruled=False)
