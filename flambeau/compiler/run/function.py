@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import weakref
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from types import FunctionType, ModuleType
 from typing import Any
@@ -64,6 +64,11 @@ _COUNTS = 4     # values of an int argument that have programs of their own
 _REPLAYS = 4    # plans whose next call is checked natively
 _LASTING = 0.05  # seconds after which a replay that no longer fits was worth having
 _RAREST = 256   # calls between two tries of making one
+_UNTIMED = 48   # calls before a program is compared with the plain function
+_TRIALS = 3     # calls of each that are timed
+_LONG = 1e-3    # seconds: a call that takes longer is worth its program
+_RARELY = 32768  # calls between two comparisons, at most
+_LATEST = 8     # programs that were made last: while none of them was of use, a new one is made for what comes a second time
 _MODES = NO_GRAD | INFERENCE | AUTOCAST
 _INTERNAL = {"_base", "_seen", "_creation", "_view_fn", "_inference"}  # what a view has in its __dict__
 _FOLLOW = os.environ.get("FLAMBEAU_COMPILE") == "follow"  # every call is followed
@@ -103,11 +108,19 @@ class CompiledFunction:
         self.counting = False                    # one of them takes value after value: new ones are followed
         self.followed = 0                        # calls whose Python ran
         self.straight = 0                        # calls that go to the function itself: that is quicker than to follow them
+        self.latest: deque[Plan] = deque(maxlen=_LATEST)
+        self.unsteady: dict[Any, int] = {}       # signature -> calls that got no program, as what they read never stays
+        self._rest()
         self.reasons: list[str] = []
         self.name = name or getattr(function, "__name__", type(function).__name__)
         self.dynamic = dynamic
         self.paths = self._new_paths()
         _functions.add(self)
+
+    def _rest(self) -> None:
+        """No call is timed for a while."""
+        self.untimed, self.wait = sys.maxsize if _FOLLOW or self.fullgraph else _UNTIMED, 16
+        self.trial: tuple[list[float], list[float]] = [], []  # seconds of calls, and of calls of the plain function
 
     def _new_paths(self) -> Paths:
         made = Paths(self.function, self.name, self.exact, self.fullgraph, self.family)
@@ -122,6 +135,9 @@ class CompiledFunction:
         if self.straight > 0:
             self.straight -= 1
             return self.function(*args, **kwargs)
+        self.untimed -= 1
+        if self.untimed < 0 and stance == "default":
+            return self._timed(args, kwargs)
         mode = state.mode
         if (_FOLLOW or self.followed > _SETTLED) and not self.plans and not mode & ~_MODES:
             return self._followed(args, kwargs)
@@ -140,16 +156,40 @@ class CompiledFunction:
         except RecursionError:  # a list that holds itself
             return self._followed(args, kwargs)
         key = self.signature(leaves, mode, shape, args, kwargs)
+        replayed = not kwargs and not mode & AUTOCAST  # whose dtype is not part of the mode
         for plan in self.plans.get(key, ()):
+            replay = self.remembered.get(id(plan)) if replayed else None
+            if replay is not None and replay.mode == mode and replay not in self.replays and (
+                    (made := replay.run(args)) is not MISS):
+                return made if made is not UNDONE else self.function(*args)
             if plan.holds(leaves):
+                plan.used = True
                 try:
                     made = plan.run(leaves)
                 except Undone:
                     return self.function(*args, **kwargs)
-                if not kwargs and not mode & AUTOCAST:  # whose dtype is not part of the mode
+                if replayed:
                     self._remember(plan, args, mode)
                 return made
         return self._new(key, leaves, args, kwargs)
+
+    def _timed(self, args: Any, kwargs: Any) -> Any:
+        """A call that is part of a comparison. A program costs some microseconds to start, and more where it has to be looked
+        for among many: the calls of a function that takes less than that by itself go to the function."""
+        ours, plain = self.trial
+        eager = len(plain) < len(ours)
+        self.untimed = 1  # the usual way, if that is whose turn it is
+        start = time.perf_counter()
+        made = (self.function if eager else self)(*args, **kwargs)
+        (plain if eager else ours).append(time.perf_counter() - start)
+        self.untimed = 0
+        if len(ours) >= _TRIALS and min(ours) > _LONG:
+            self.untimed = sys.maxsize
+        elif len(plain) >= _TRIALS:
+            self.trial, self.wait = ([], []), min(8 * self.wait, _RARELY)
+            least = (0.5 if any([p.__class__ is JointPlan for p in self.latest]) else 0.8) * min(ours)  # (backward, too)
+            self.untimed, self.straight = (0, self.wait) if min(plain) < least else (self.wait, 0)
+        return made
 
     @staticmethod
     def _leaves(args: Any, kwargs: Any) -> tuple[list[Any], Any]:
@@ -220,7 +260,7 @@ class CompiledFunction:
         if stance == "eager_on_recompile":
             return self.function(*args, **kwargs)
         if self.attempts.get(key, 0) >= _ATTEMPTS or made >= self.limit or len(self.reasons) > max(_FAILURES, 2 * made) or (
-                self.counting):
+                self.counting or self._never_stays(key)):
             return self._followed(args, kwargs)
         if stance == "fail_on_recompile":
             raise RuntimeError(f"compile: '{self.name}' has no program for this call, and set_stance('fail_on_recompile') "
@@ -240,6 +280,17 @@ class CompiledFunction:
                 with waiting(not self.exact):
                     return self.function(*args, **kwargs)
             return self.capture(key, leaves, args, kwargs)
+
+    def _never_stays(self, key: Any) -> bool:
+        """Whether a program for this call would hardly be used again, as those before it were not."""
+        plans, times = self.plans.get(key, ()), self.unsteady.get(key, 0) + 1
+        here = len(plans) >= _COUNTS and not any([p.used for p in plans[-_COUNTS:]])
+        if not here and (len(self.latest) < _LATEST or any([p.used for p in self.latest])):
+            return False
+        if len(self.unsteady) > 16 * _MOST:  # of calls that never come again
+            self.unsteady.clear()
+        self.unsteady[key] = times
+        return times & (times - 1) != 0 or times < _SETTLED if here else times == 1
 
     def capture(self, key: Any, leaves: list[Any], args: Any, kwargs: Any) -> Any:
         """Runs the function once under capture and, if that went well, keeps a plan for the next calls."""
@@ -386,6 +437,7 @@ class CompiledFunction:
         plan.brought = brought
         plan.arguments = [a for a in leaves if not isinstance(a, (Tensor, *_SIMPLE))]
         self.plans.setdefault(key, []).append(plan)
+        self.latest.append(plan)
         return None
 
     def _obstacle(self, recorder: Recorder, leaves: list[Any]) -> str | None:
@@ -546,5 +598,8 @@ def reset() -> None:
         function.varying.clear()
         function.ints.clear()
         function.counting, function.followed = False, 0
+        function.latest.clear()
+        function.unsteady.clear()
+        function._rest()
         function.paths = function._new_paths()
         function.straight = 0

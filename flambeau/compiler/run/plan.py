@@ -269,6 +269,7 @@ class Plan:
         self.reads, self.shape = reads, shape
         self.pause: int | None = 1  # calls until replay.py is asked again; None: it can do nothing for this plan
         self.wait = 1
+        self.used = False  # by a call after the one that made it
         self.remade = ctypes.c_long()  # how many gradients were given other memory
         self.brought: dict[int, float] = {}  # floats among the arguments that each call brings, by number
         self.numbers = recorder.numbers
