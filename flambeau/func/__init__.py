@@ -5,6 +5,7 @@ from __future__ import annotations
 from .batching import vmap
 from .derivatives import grad, grad_and_value, hessian, jacfwd, jacrev, jvp, linearize, vjp
 from .modules import functional_call, replace_all_batch_norm_modules_, stack_module_state
+from .rearrange import rearrange
 
 
 def functionalize(func, *, remove: str = "mutations"):
@@ -33,4 +34,4 @@ def debug_unwrap(tensor, *, recurse: bool = True):
 
 
 __all__ = ["debug_unwrap", "functional_call", "functionalize", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev",
-           "jvp", "linearize", "replace_all_batch_norm_modules_", "stack_module_state", "vjp", "vmap"]
+           "jvp", "linearize", "rearrange", "replace_all_batch_norm_modules_", "stack_module_state", "vjp", "vmap"]
