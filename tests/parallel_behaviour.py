@@ -338,6 +338,7 @@ def checkpoints(rank, world):
     same(fresh.state_dict(), DOUBLE)
     _from_one_file(os.path.join(folder[0], "from one"), rank, world)
     _in_the_background(fresh, place, rank, world)
+    _from_rank0(fresh, rank)
     full, _ = get_state_dict(fresh, optimizer(fresh.parameters()), options=StateDictOptions(full_state_dict=True))
     assert all(type(v) is torch.Tensor for v in full.values())
     raised(lambda: dcp.load({"model": {"missing": torch.ones(1)}}, checkpoint_id=place), dcp.CheckpointException, "Missing key")
@@ -355,6 +356,28 @@ def _from_one_file(place, rank, world):
         F.mse_loss(model(x), y).backward()  # the whole batch on each
         rule.step()
     same(model.state_dict(), DOUBLE)
+
+
+def _from_rank0(model, rank):
+    """The whole state, which rank 0 alone has, given to all."""
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    rule = optimizer(model.parameters())
+    for p in model.parameters():
+        p.grad = p.detach() * 0.5
+    rule.step()
+    rule.param_groups[0]["lr"] = 0.125
+    whole = get_state_dict(model, rule, options=options)
+    other = fully_shard(network(DOUBLE))
+    with torch.no_grad():
+        for p in other.parameters():
+            p.zero_()
+    rule = optimizer(other.parameters())
+    weights, state = whole if rank == 0 else ({}, {})
+    set_state_dict(other, rule, model_state_dict=weights, optim_state_dict=state,
+                   options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True))
+    assert rule.param_groups[0]["lr"] == 0.125
+    got = get_state_dict(other, rule, options=options)
+    torch.testing.assert_close((got[0], got[1]["state"]), (whole[0], whole[1]["state"]), rtol=0, atol=0)
 
 
 def _in_the_background(model, place, rank, world):

@@ -443,6 +443,40 @@ def methods(m: Any) -> Any:
     return plain([x, y, parts, z, group.rank(), group.size()])
 
 
+def options(m: Any) -> Any:
+    """Collectives as methods of a group, with PyTorch's options; roots are ranks of the group."""
+    d = m.distributed
+    group, rank, n = d.group.WORLD, d.get_rank(), d.get_world_size()
+
+    def made(name: str, **values: Any) -> Any:
+        found = getattr(d, name)()
+        for key, value in values.items():
+            setattr(found, key, value)
+        return found
+
+    def numbers(factor: float = 1.0) -> Any:
+        return [m.full((2,), factor * k + rank) for k in range(n)]
+
+    x, y, z, s, r = (m.full((2,), 1.0 + rank) for _ in range(5))
+    gathered, pieces, rows = numbers(), numbers(), m.zeros(n)
+    works = [group.allreduce([x], made("AllreduceOptions", reduceOp=d.ReduceOp.MAX)),
+             group.broadcast([y], made("BroadcastOptions", rootRank=1)),
+             group.reduce([z], made("ReduceOptions", rootRank=1, reduceOp=d.ReduceOp.PRODUCT)),
+             group.gather([gathered] if rank == 1 else [], [m.ones(2) * rank], made("GatherOptions", rootRank=1)),
+             group.scatter([s], [numbers(10.0)] if rank == 0 else [], made("ScatterOptions")),
+             group.reduce_scatter([r], [numbers(3.0)], made("ReduceScatterOptions")),
+             group.alltoall_base(rows, m.arange(n) * 1.0 + 10 * rank, [], [], made("AllToAllOptions")),
+             group.allreduce_coalesced(pieces, made("AllreduceCoalescedOptions")), group.barrier(made("BarrierOptions"))]
+    for work in works:
+        work.wait()
+    try:
+        made("AllreduceOptions", reduceop=1)
+    except AttributeError as error:
+        said = str(error)
+    defaults = [made("ReduceOptions").rootRank, made("BarrierOptions").device_ids, str(made("GatherOptions").timeout)]
+    return plain([x, y, z if rank == 1 else 0, gathered, s, r, rows, pieces, "reduceop" in said, defaults])
+
+
 def compiled(m: Any) -> Any:
     """Collectives inside of compiled functions happen at each call."""
     d = m.distributed

@@ -127,6 +127,14 @@ def test_bench_prints_a_row_for_what_was_asked():
     assert lines[0].count("|") == lines[1].count("|") == lines[2].count("|")
 
 
+def test_what_cannot_be_done_is_said_before_the_work(tmp_path):
+    assert "no row's name contains 'absent'" in cli("bench", "--only", "absent", code=2).stderr
+    (tmp_path / "file").write_text("")
+    said = cli("demo", "digits", "--out", "file/folder", at=tmp_path, code=2)
+    assert "argument --out" in said.stderr and "step" not in said.stdout
+    assert "there is no file 'absent.py'" in cli("check", "absent.py", at=tmp_path, code=2).stderr
+
+
 def test_minima_are_taken_in_turns():
     order = []
     best = bench.interleave({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, 2, least=0)

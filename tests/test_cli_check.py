@@ -66,6 +66,13 @@ def test_nothing_is_said_that_is_not_certain(text):
     assert "torch.Tensor.coalesce" not in found(text)
 
 
+def test_modules_that_refuse_all_but_some_names():
+    """Programs for torchrun decorate their main function with one of them."""
+    place = "torch.distributed.elastic.multiprocessing"
+    assert found(f"from {place}.errors import record, ChildFailedError\nfrom {place} import start_processes") == {
+        f"{place}.errors.ChildFailedError": names.REFUSED, f"{place}.start_processes": names.REFUSED}
+
+
 def test_what_is_refused_or_partial_says_why():
     assert names.status("torch.quantized_lstm") == (names.REFUSED, "this operation on quantized tensors is not implemented")
     assert names.status("torch.qint8").word == names.REFUSED

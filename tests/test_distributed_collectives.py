@@ -47,7 +47,8 @@ def test_movements(worlds, dtype, async_op, contiguous):
 
 
 @pytest.mark.parametrize("program", [programs.uneven, programs.to_others, programs.objects, programs.groups, programs.futures,
-                                     programs.coalesced, programs.empties, programs.unwaited, programs.methods],
+                                     programs.coalesced, programs.empties, programs.unwaited, programs.methods,
+                                     programs.options],
                          ids=lambda p: p.__name__)
 def test_program(worlds, program):
     same(worlds, program)

@@ -172,3 +172,33 @@ def test_custom_functions(name, transform):
                 "grad of vmap": lambda: m.func.grad(lambda v: m.vmap(f)(v).sum())}[transform]()(x(m))
 
     assert outcome(program, flambeau) == outcome(program, torch)
+
+
+PATTERNS = [
+    ("a b c -> c (a b)", {}), ("a b -> b a", {}), ("a b c -> a b", {}), ("a a c -> a c", {}),
+    ("(a d) b c -> d b c a", {"d": 2}), ("a b c -> (a b c", {}), ("a b c -> ((a b) c)", {}), ("a b c -> a) b c", {}),
+    ("a b c", {}), ("a ... -> ... a 1", {}), ("... a -> (...) a", {}), ("... a -> (a ...)", {}),
+    ("a b c -> a b c", {"q": 3}), ("a b c -> a (b c) ()", {}), ("a (b 1) c -> a b c", {}), ("a b c -> a b _c", {}),
+    ("a b 4 -> a b", {}), ("a b c ... -> ... c b a", {}), ("a b c d ... -> ... c b a d", {}), ("a . b c-> a b c", {}),
+    ("a (b1 b2) (c1 c2) -> c2 (b1 a) b2 c1", {"b1": 3, "c2": 2}), ("a b c -> ... c b a", {}),
+    ("(a ...) c -> a ... c", {}), ("a b c->c b a", {})]
+
+
+@pytest.mark.parametrize("pattern, lengths", PATTERNS, ids=[p for p, _ in PATTERNS])
+def test_rearrange(pattern, lengths):
+    def program(m):
+        return m.func.rearrange(m.arange(24.0).reshape(2, 3, 4), pattern, **lengths)
+
+    assert outcome(program, flambeau, 0) == outcome(program, torch, 0)
+
+
+def test_rearrange_of_lists_and_sizes_that_do_not_fit():
+    made = flambeau.func.rearrange([flambeau.ones(2, 3), flambeau.zeros(2, 3)], "b h w -> h (b w)")
+    assert made.tolist() == [[1.0] * 3 + [0.0] * 3] * 2
+    x = flambeau.zeros(2, 3, 4, requires_grad=True)
+    flambeau.func.rearrange(x, "a b c -> (c a) b").sum().backward()
+    assert x.grad.sum() == 24
+    for pattern, lengths, said in (("a () c -> a c", {}, "size 3"), ("(a d) b c -> a d b c", {"d": 3}, "size 2"),
+                                   ("(a d) b c -> a d b c", {}, "not known")):  # PyTorch drops what is in the first
+        with pytest.raises(ValueError, match=said):
+            flambeau.func.rearrange(x, pattern, **lengths)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import io
 import socket
 import time
@@ -330,3 +331,17 @@ def test_tensors_hold_what_was_written(tmp_path):
         w.add_tensor("t", flambeau.arange(6.0).reshape(2, 3), 1)
     made = tensor_util.make_ndarray(read(tmp_path).Tensors("t")[0].tensor_proto)
     np.testing.assert_array_equal(made, np.arange(6.0).reshape(2, 3))
+
+
+def test_statistics_of_a_monitor_are_scalars(tmp_path):
+    monitor = flambeau.monitor
+    with SummaryWriter(tmp_path) as writer:
+        handle = monitor.register_event_handler(monitor.TensorboardEventHandler(writer))
+        stat = monitor.Stat("loss", [monitor.Aggregation.SUM, monitor.Aggregation.COUNT], datetime.timedelta(seconds=100), 2)
+        stat.add(1.5)
+        stat.add(2.0)
+        monitor.log_event(monitor.Event("something else", datetime.datetime.now(), {"x": 1}))
+        monitor.unregister_event_handler(handle)
+    found = EventAccumulator(str(tmp_path)).Reload()
+    assert {tag: [event.value for event in found.Scalars(tag)] for tag in found.Tags()["scalars"]} == {
+        "loss.sum": [3.5], "loss.count": [2.0]}

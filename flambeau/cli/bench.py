@@ -20,14 +20,18 @@ REST = 0.012  # seconds before a turn: the others' worker threads spin for up to
 
 
 def main(arguments: list[str]) -> int:
-    """Exit status: 0."""
+    """Exit status: 0, or 2 for a wrong command line."""
     parser = argparse.ArgumentParser("flambeau bench", description=_ABOUT, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=15, help="turns of each contender (default: 15)")
     parser.add_argument("--only", metavar="WORD", default="", help="only rows whose name contains this")
     parser.add_argument("--threads", type=int, help="threads for flambeau and torch (default: all cores)")
     options = parser.parse_args(arguments)
+    rows = [row for row in ROWS if options.only.lower() in row.lower()]
+    if not rows:
+        parser.error(f"no row's name contains '{options.only}'; there are: {'; '.join(ROWS)}")
+    if options.rounds < 1:
+        parser.error("argument --rounds: at least one round")
     contenders = _contenders(options.threads)
-    rows = [row for row in ROWS if options.only in row]
     print(f"| {' | '.join(['what', 'flambeau', *[f'{peer} | ratio' for peer in list(contenders)[1:]]])} |")
     print("| --- " * (2 * len(contenders)) + "|")
     for row in progress(rows, "measuring", unit="row"):

@@ -26,6 +26,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("program", nargs="+", type=Path, help="a Python file, or a folder of them")
     parser.add_argument("--all", action="store_true", help="list the names that are there, too")
     options = parser.parse_args(arguments)
+    if absent := [str(path) for path in options.program if not path.exists()]:
+        print(f"flambeau check: there is no file {absent[0]!r}", file=sys.stderr)
+        return 2
     try:
         files = _reachable(_given(options.program))
     except (OSError, SyntaxError, UnicodeDecodeError, ValueError) as error:

@@ -42,6 +42,10 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--out", type=Path, default=Path("flambeau-demo"), help="the folder for files (default: flambeau-demo)")
     parser.add_argument("--eager", action="store_true", help="do not compile the step")
     options = parser.parse_args(arguments)
+    try:  # before the training, not after it
+        options.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        parser.error(f"argument --out: {error}")
     if options.which == "gpt":
         from .demo_gpt import STEPS, make
     else:
@@ -53,7 +57,6 @@ def main(arguments: list[str]) -> int:
     print(task.about)
     losses = train(task, steps, compiled=not options.eager)
     print(f"\n{task.ending()}\n")
-    options.out.mkdir(parents=True, exist_ok=True)
     curve = options.out / f"{options.which}_loss.svg"
     curve.write_text(plot.curve(losses, f"{options.which}: loss by step"))
     page = options.out / f"{options.which}_graph.html"

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import functools
 import importlib
+import logging
 import sys
 import traceback
+from datetime import timedelta  # noqa: F401  (found here, as in PyTorch)
 from typing import Any
 
-from ..missing import refused_modules
+from ..missing import refused, refused_modules
 from . import (
     collectives,
     device_mesh,
@@ -23,6 +25,7 @@ from . import (
     initialize,
     messages,
     objects,
+    options,
     reductions,
     stores,
     tcp_store,
@@ -30,6 +33,7 @@ from . import (
 )
 from .collectives import *  # noqa: F403
 from .collectives import _coalescing_manager, _CoalescingManager  # noqa: F401
+from .debugging import breakpoint
 from .device_mesh import *  # noqa: F403
 from .ending import write_error
 from .errors import *  # noqa: F403
@@ -45,6 +49,7 @@ from .groups import (  # noqa: F401
 from .initialize import *  # noqa: F403
 from .messages import *  # noqa: F403
 from .objects import *  # noqa: F403
+from .options import *  # noqa: F403
 from .reductions import *  # noqa: F403
 from .reductions import _make_nccl_premul_sum  # noqa: F401
 from .rendezvous import register_rendezvous_handler, rendezvous
@@ -53,13 +58,18 @@ from .tcp_store import *  # noqa: F403
 from .work import *  # noqa: F403
 
 __all__ = [*groups.__all__, *collectives.__all__, *device_mesh.__all__, *errors.__all__, *initialize.__all__, *messages.__all__,
-           *objects.__all__, *reductions.__all__, *stores.__all__, *tcp_store.__all__, *work.__all__,
-           "register_rendezvous_handler", "rendezvous"]
+           *objects.__all__, *options.__all__, *reductions.__all__, *stores.__all__, *tcp_store.__all__, *work.__all__,
+           "breakpoint", "register_rendezvous_handler", "rendezvous"]
+log = logging.getLogger("flambeau.distributed")
+RankType = int
 
 _all_gather_base = collectives.all_gather_into_tensor  # its old name
 _reduce_scatter_base = collectives.reduce_scatter_tensor
 sys.modules[f"{__name__}.distributed_c10d"] = distributed_c10d = sys.modules[__name__]  # PyTorch's file
 _REASON = "this part of torch.distributed is not implemented"
+globals().update(refused("distributed", "groups are made by init_process_group and new_group", "ProcessGroupGloo"))
+globals().update(refused("distributed", "it is an internal class of PyTorch's", "Logger Reducer"))
+globals().update(refused("distributed", _REASON, "shrink_group record_comm"))
 refused_modules(__name__, _REASON, {
     "rpc": "PyRRef init_rpc rpc_sync rpc_async remote shutdown RRef TensorPipeRpcBackendOptions get_worker_info BackendType",
     "autograd": "context backward get_gradients",

@@ -10,6 +10,7 @@ from ..autograd.state import not_repeatable
 from .engine import Engine, Lone
 from .errors import DistBackendError
 from .monitor import Monitor
+from .options import Methods
 from .stores import PrefixStore, Store
 from .work import Work
 
@@ -69,7 +70,7 @@ class BackendConfig:
         return ",".join(f"{device}:{backend}" for device, backend in self.device_backend_map.items())
 
 
-class ProcessGroup:
+class ProcessGroup(Methods):
     """Processes that do collective operations together. `ranks` are theirs in the world, in the order of the group."""
 
     def __init__(self, backend: str, ranks: list[int], own: int, timeout: datetime.timedelta, name: str, store: Store | None,
@@ -121,32 +122,6 @@ class ProcessGroup:
                 made = MpiEngine(self, self.communicator)
         self.engines[device] = made
         return made
-
-    # ------------------------------------------------------------------------- collectives as methods, which start them
-    def allreduce(self, tensors: Any, op: Any = None) -> Work | None:
-        from .collectives import ReduceOp, all_reduce_coalesced
-        return all_reduce_coalesced(tensors, ReduceOp.SUM if op is None else op, self, async_op=True)
-
-    def broadcast(self, tensor: Any, root: int = 0) -> Work | None:
-        from .collectives import broadcast
-        return broadcast(*(tensor if isinstance(tensor, list) else [tensor]), group=self, async_op=True, group_src=root)
-
-    def allgather(self, output_tensors: list[list[Any]], input_tensors: list[Any]) -> Work | None:
-        from .collectives import all_gather
-        [outputs], [tensor] = output_tensors, input_tensors
-        return all_gather(outputs, tensor, self, async_op=True)
-
-    def barrier(self) -> Work | None:
-        from .collectives import barrier
-        return barrier(self, async_op=True)
-
-    def send(self, tensors: list[Any], dstRank: int, tag: int = 0) -> Work | None:
-        from .messages import isend
-        return isend(*tensors, group=self, tag=tag, group_dst=dstRank)
-
-    def recv(self, tensors: list[Any], srcRank: int, tag: int = 0) -> Work | None:
-        from .messages import irecv
-        return irecv(*tensors, group=self, tag=tag, group_src=srcRank)
 
     # ------------------------------------------------------------------------------------------------- what goes wrong
     def look(self, work: Any, ended: bool = False) -> None:

@@ -49,7 +49,7 @@ def _addindent(text: str, spaces: int) -> str:
 
 
 def _forward_unimplemented(self, *input: Any) -> None:
-    """To be defined by every subclass: what the module computes."""
+    """What the module computes: every subclass defines it."""
     raise NotImplementedError(f'Module [{type(self).__name__}] is missing the required "forward" function')
 
 
@@ -200,6 +200,7 @@ class Module(Conversion, StateDict):
 
     # --------------------------------------------------------------------------------------------------- attributes
     def __getattr__(self, name: str) -> Any:
+        """A parameter, buffer or submodule of that name."""
         own = self.__dict__
         if "_modules" in own:  # set last by __init__; unrolled, because every `self.weight` comes here
             if name in own["_parameters"]:

@@ -11,6 +11,7 @@ import typing
 from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar
 
+from .futures import Future
 from .missing import refusal
 from .nn.module import Module
 

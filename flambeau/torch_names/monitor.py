@@ -8,8 +8,8 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
-__all__ = ["Aggregation", "Event", "EventHandlerHandle", "Stat", "data_value_t", "log_event", "register_event_handler",
-           "unregister_event_handler"]
+__all__ = ["Aggregation", "Event", "EventHandlerHandle", "Stat", "TensorboardEventHandler", "data_value_t", "log_event",
+           "register_event_handler", "unregister_event_handler"]
 
 data_value_t = (str, float, int, bool)
 
@@ -88,3 +88,21 @@ class Stat:
             log_event(Event("torch.monitor.Stat", datetime.datetime.now(), {
                 f"{self.name}.{a.name.lower()}": value for a, value in self.get().items()}))
         self._values, self._since = [], time.time()
+
+
+class TensorboardEventHandler:
+    """A handler that gives the numbers of `Stat` to a SummaryWriter, as scalars. Other events are not for it.
+
+    >>> from flambeau.utils.tensorboard import SummaryWriter
+    >>> with SummaryWriter("log_dir") as writer:
+    ...     handle = torch.monitor.register_event_handler(torch.monitor.TensorboardEventHandler(writer))
+    ...     torch.monitor.unregister_event_handler(handle)
+    """
+
+    def __init__(self, writer: Any):
+        self._writer = writer
+
+    def __call__(self, event: Event) -> None:
+        if event.name == "torch.monitor.Stat":
+            for name, value in event.data.items():
+                self._writer.add_scalar(name, value, walltime=event.timestamp.timestamp())

@@ -14,6 +14,7 @@ _modules = refused_modules(__name__, _REASON, {
     "default_planner": "DefaultLoadPlanner DefaultSavePlanner _EmptyStateDictLoadPlanner",
     "state_dict_loader": "_load_state_dict",
     "state_dict_saver": "",
+    "stateful": "",
     "optimizer": "load_sharded_optimizer_state_dict",
     "hf_storage": "HuggingFaceStorageReader HuggingFaceStorageWriter",
     "_consolidate_hf_safetensors": "consolidate_safetensors_files",
@@ -21,3 +22,4 @@ _modules = refused_modules(__name__, _REASON, {
 _modules["state_dict_loader"].__dict__.update(load=load, load_state_dict=load_state_dict)
 _modules["state_dict_saver"].__dict__.update(save=save, async_save=async_save, save_state_dict=save_state_dict,
                                              AsyncCheckpointerType=AsyncCheckpointerType)
+_modules["stateful"].Stateful = Stateful

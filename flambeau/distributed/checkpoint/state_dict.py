@@ -7,7 +7,7 @@ from typing import Any
 
 from ... import distributed as dist
 from ...autograd.modes import no_grad
-from ...creation.factories import zeros_like
+from ...creation.factories import empty, zeros_like
 from ...tensors.tensor import Tensor
 from ...utils._pytree import tree_map
 from ..tensor.dtensor import DTensor, distribute_tensor
@@ -60,13 +60,23 @@ def get_model_state_dict(model: Any, *, submodules: Any = None, options: StateDi
     return {k: _given(v, options) for k, v in inner.state_dict().items() if k not in frozen}
 
 
+def _of_rank0(value: Any, options: StateDictOptions) -> Any:
+    """What rank 0 has; with broadcast_from_rank0 the others have nothing and are told."""
+    if not options.broadcast_from_rank0:
+        return value
+    told = [value if dist.get_rank() == 0 else None]
+    dist.broadcast_object_list(told, 0)
+    return told[0]
+
+
 def _fitting(value: Any, own: Any, options: StateDictOptions) -> Any:
     """A value of a state, as the model holds it."""
     if options.broadcast_from_rank0 and isinstance(own, Tensor):
+        whole = empty(own.shape, dtype=own.dtype, device=own.device)
+        if dist.get_rank() == 0:
+            whole.copy_(value)
         if isinstance(own, DTensor):
-            whole = value if dist.get_rank() == 0 else zeros_like(own).full_tensor()
-            return distribute_tensor(whole.to(own.dtype), own.device_mesh, own.placements)
-        whole = value.clone() if dist.get_rank() == 0 else zeros_like(own)
+            return distribute_tensor(whole, own.device_mesh, own.placements)
         dist.broadcast(whole, 0)
         return whole
     if isinstance(own, DTensor) and isinstance(value, Tensor) and not isinstance(value, DTensor):
@@ -78,8 +88,9 @@ def set_model_state_dict(model: Any, model_state_dict: dict[str, Any], *, option
     """Gives a model its state: pieces, or (with full_state_dict) whole tensors."""
     options, inner = options or StateDictOptions(), _unwrapped(model)
     own = inner.state_dict()
-    names = own if options.broadcast_from_rank0 else model_state_dict
-    fitted = {k: _fitting(model_state_dict.get(k), own.get(k), options) for k in names}
+    with no_grad():
+        fitted = {k: _fitting(model_state_dict.get(k), own.get(k), options)
+                  for k in _of_rank0(list(model_state_dict), options)}
     return inner.load_state_dict(fitted, strict=options.strict)
 
 
@@ -88,8 +99,8 @@ def _names(model: Any) -> dict[int, str]:
     return {id(p): n for n, p in _unwrapped(model).named_parameters()}
 
 
-def _start(optimizer: Any) -> None:
-    """Makes the state of an optimizer that has made no step: as one without effect would."""
+def _init_optim_state(optimizer: Any) -> None:
+    """Makes the state of an optimizer that has made no step: as one without effect would. (PyTorch's name: examples use it.)"""
     if optimizer.state:
         return
     rates = [group["lr"] for group in optimizer.param_groups]
@@ -117,7 +128,7 @@ def get_optimizer_state_dict(model: Any, optimizers: Any, *, submodules: Any = N
     options, names = options or StateDictOptions(), _names(model)
     made: dict[str, Any] = {"state": {}, "param_groups": []}
     for optimizer in optimizers if isinstance(optimizers, (list, tuple)) else [optimizers]:
-        _start(optimizer)
+        _init_optim_state(optimizer)
         for p, state in optimizer.state.items():
             made["state"][names[id(p)]] = {k: _given(v, options) for k, v in state.items()}
         for group in optimizer.param_groups:
@@ -130,19 +141,27 @@ def set_optimizer_state_dict(model: Any, optimizers: Any, optim_state_dict: dict
                              options: StateDictOptions | None = None) -> None:
     """Gives optimizers a state that is by the names of parameters."""
     options, names = options or StateDictOptions(), _names(model)
-    groups = {name: group for group in optim_state_dict["param_groups"] for name in group["params"]}
+    state = optim_state_dict.get("state", {})
+    keys = _of_rank0({name: list(values) for name, values in state.items()}, options)
+    groups = {name: group for group in _of_rank0(optim_state_dict.get("param_groups"), options) for name in group["params"]}
     for optimizer in optimizers if isinstance(optimizers, (list, tuple)) else [optimizers]:
-        _start(optimizer)
+        _init_optim_state(optimizer)
         for group in optimizer.param_groups:
             for p in group["params"]:
-                saved = optim_state_dict["state"].get(names[id(p)])
-                if saved is not None:
-                    own = optimizer.state[p]
-                    optimizer.state[p] = {k: tree_map(lambda v: v.clone() if isinstance(v, Tensor) else v,
-                                                      _fitting(v, own.get(k), options)) for k, v in saved.items()}
+                name, own = names[id(p)], optimizer.state[p]
+                if name in keys:
+                    given = state.get(name, {})
+                    optimizer.state[p] = {k: _own_value(given.get(k), own.get(k), options) for k in keys[name]}
             first = groups.get(names[id(group["params"][0])]) if group["params"] else None
             if first is not None:
                 group.update({k: v for k, v in first.items() if k != "params"})
+
+
+def _own_value(value: Any, own: Any, options: StateDictOptions) -> Any:
+    if not isinstance(own, Tensor):
+        value = _of_rank0(value, options)
+    with no_grad():
+        return tree_map(lambda v: v.clone() if isinstance(v, Tensor) else v, _fitting(value, own, options))
 
 
 def get_state_dict(model: Any, optimizers: Any, *, submodules: Any = None,

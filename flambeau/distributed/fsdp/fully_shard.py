@@ -313,9 +313,8 @@ def fully_shard(module: Any, *, mesh: DeviceMesh | None = None, reshard_after_fo
 
     mesh: of one dimension, or of two (copies, pieces). reshard_after_forward: gives whole parameters back before the backward
     pass, which gathers them again; by default all modules do but the outermost. mp_policy: see MixedPrecisionPolicy.
+    offload_policy: keeps pieces in the host's memory, where those of a mesh of CPUs are anyway; not implemented for GPUs.
     """
-    if isinstance(offload_policy, CPUOffloadPolicy):
-        raise NotImplementedError("fully_shard(offload_policy=CPUOffloadPolicy()) is not implemented in flambeau")
     if shard_placement_fn is not None or dp_mesh_dims is not None:
         raise NotImplementedError("fully_shard(shard_placement_fn=..., dp_mesh_dims=...): parameters are cut along their first "
                                   "dimension in flambeau")
@@ -333,6 +332,9 @@ def fully_shard(module: Any, *, mesh: DeviceMesh | None = None, reshard_after_fo
     mesh = init_device_mesh("cpu", (dist.get_world_size(),)) if mesh is None else mesh
     if mesh.ndim not in (1, 2):
         raise ValueError(f"fully_shard expects a 1D or 2D DeviceMesh but got {mesh}")
+    if isinstance(offload_policy, CPUOffloadPolicy) and mesh.device_type != "cpu":  # there all pieces are in the host's memory
+        raise NotImplementedError(f"fully_shard(offload_policy=CPUOffloadPolicy()) on a mesh of '{mesh.device_type}' is not "
+                                  "implemented in flambeau")
     group = ParameterGroup(_flat_parameters(modules, ignored_params or set()), mesh, mp_policy,
                            True if reshard_after_forward is None else reshard_after_forward)
     state = _State(target, group, mp_policy)
