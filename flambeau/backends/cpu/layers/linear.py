@@ -19,7 +19,7 @@ _dot, _add, _matmul = np.dot, np.add, np.matmul
 def _product(a: ndarray, b: ndarray) -> ndarray:
     if a.shape[1] == 1:  # as in linalg/matmul.py
         return np.multiply(a, b)
-    made = gemm.mm(a, b) if a.size * b.shape[1] >= gemm.WORTH else None
+    made = gemm.mm(a, b) if a.size * b.shape[1] >= gemm.LEAST else None
     if made is not None:
         return made
     if a.shape[0] * b.shape[1] < _POOLED:
@@ -33,7 +33,7 @@ def linear(b: ndarray | None, x: ndarray, w: ndarray) -> ndarray:
         wide = [None if a is None else a.astype(np.float32) for a in (b, x, w)] if x.dtype.kind in "fV" else (b, x, w)
         made = np.matmul(wide[1], wide[2].T)
         return (made if b is None else made + wide[0]).astype(x.dtype)
-    if x.size * w.shape[0] >= gemm.WORTH:
+    if x.size * w.shape[0] >= gemm.LEAST:
         made = gemm.linear(x if x.ndim == 2 else x.reshape(-1, x.shape[-1]), w, b)
         if made is not None:
             return made if x.ndim == 2 else made.reshape(*x.shape[:-1], w.shape[0])

@@ -13,6 +13,7 @@ from .... import native
 from .. import memory
 
 WORTH = 1 << 19  # multiplications from which a product is faster than through NumPy
+LEAST = 1 << 17  # the same of a matrix and a vector, for which OpenBLAS wakes its own threads
 _FLOAT32 = np.dtype(np.float32)
 _FLOAT64 = np.dtype(np.float64)
 
@@ -21,6 +22,10 @@ def layout(x: ndarray) -> tuple[int, int] | None:
     """(whether the last two dimensions are stored transposed, elements from one stored row to the next)."""
     down, across = x.strides[-2:]
     item = x.itemsize
+    if x.shape[-2] == 1 and across == item:
+        return 0, x.shape[-1]
+    if x.shape[-1] == 1 and down > 0 and down % item == 0:
+        return 0, down // item
     if across == item and down % item == 0 and down >= x.shape[-1] * item:
         return 0, down // item
     if down == item and across % item == 0 and across >= x.shape[-2] * item:
@@ -35,7 +40,7 @@ def _suits(a: ndarray, b: ndarray) -> bool:
 def mm(a: ndarray, b: ndarray, alpha: float = 1.0, beta: float = 0.0, out: ndarray | None = None) -> ndarray | None:
     """alpha * a @ b (+ beta * out, which is then contiguous and is written to)."""
     (m, k), n = a.shape, b.shape[1]
-    if m * n * k < WORTH or min(m, n) == 1 or not _suits(a, b):
+    if m * n * k < (WORTH if m > 1 < n else LEAST) or not _suits(a, b):
         return None
     lib = native.library("gemm")
     one, two = layout(a), layout(b)
@@ -51,7 +56,7 @@ def mm(a: ndarray, b: ndarray, alpha: float = 1.0, beta: float = 0.0, out: ndarr
 def bmm(a: ndarray, b: ndarray, alpha: float = 1.0, beta: float = 0.0, out: ndarray | None = None) -> ndarray | None:
     """The same for a batch (count, m, k), (count, k, n)."""
     (count, m, k), n = a.shape, b.shape[2]
-    if count * m * n * k < WORTH or min(m, n) == 1 or not _suits(a, b):
+    if count * m * n * k < WORTH or not _suits(a, b):
         return None
     lib = native.library("gemm")
     one, two = layout(a), layout(b)
@@ -69,7 +74,7 @@ def bmm(a: ndarray, b: ndarray, alpha: float = 1.0, beta: float = 0.0, out: ndar
 def linear(x: ndarray, w: ndarray, bias: ndarray | None) -> ndarray | None:
     """x @ w.T + bias for a matrix x; the bias is added to what is still in the cache."""
     (m, k), n = x.shape, w.shape[0]
-    if m * n * k < WORTH or min(m, n) == 1 or not _suits(x, w):
+    if m * n * k < (WORTH if m > 1 < n else LEAST) or not _suits(x, w):
         return None
     lib = native.library("gemm")
     one, two = layout(x), layout(w)

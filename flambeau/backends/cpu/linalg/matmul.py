@@ -56,7 +56,7 @@ def mm(a: ndarray, b: ndarray) -> ndarray:
         return product(a, b)
     if a.shape[1] == 1:  # (np.dot makes nothing of zero times what is not a number, where one matrix is a number)
         return np.multiply(a, b)
-    made = gemm.mm(a, b) if a.size * b.shape[1] >= gemm.WORTH else None
+    made = gemm.mm(a, b) if a.size * b.shape[1] >= gemm.LEAST else None
     if made is not None:
         return made
     shape = (a.shape[0], b.shape[1])
@@ -116,7 +116,14 @@ def dot(a: ndarray, b: ndarray) -> Any:
     return np.asarray(product(a[None], b[:, None])[0, 0])
 
 
-KERNELS["mv"] = lambda a, v: np.matmul(a, v) if a.dtype.char in _BLAS else product(a, v[:, None])[:, 0]
+@kernel
+def mv(a: ndarray, v: ndarray) -> ndarray:
+    if a.dtype.char not in _BLAS:
+        return product(a, v[:, None])[:, 0]
+    made = gemm.mm(a, v[:, None]) if a.size >= gemm.LEAST else None
+    return np.matmul(a, v) if made is None else made[:, 0]
+
+
 KERNELS["vdot"] = lambda a, b: dot(a.conj(), b)
 KERNELS["matmul_2d"] = np.dot  # small real matrices: half the overhead of np.matmul
 
@@ -139,7 +146,7 @@ def _scaled_sum(self: ndarray, made: ndarray, beta: Any, alpha: Any, native: np.
 
 @kernel
 def addmm(self: ndarray, mat1: ndarray, mat2: ndarray, beta: Any, alpha: Any) -> ndarray:
-    if self.dtype is mat1.dtype and mat1.dtype.char in "fd" and mat1.shape[0] * mat1.shape[1] * mat2.shape[1] >= gemm.WORTH:
+    if self.dtype is mat1.dtype and mat1.dtype.char in "fd" and mat1.shape[0] * mat1.shape[1] * mat2.shape[1] >= gemm.LEAST:
         made = gemm.linear(mat1, mat2.T, self) if beta == 1 == alpha and self.ndim == 1 else None
         if made is None and beta != 0:
             out = memory.empty((mat1.shape[0], mat2.shape[1]), mat1.dtype)
