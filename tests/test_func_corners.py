@@ -198,7 +198,7 @@ def test_rearrange_of_lists_and_sizes_that_do_not_fit():
     x = flambeau.zeros(2, 3, 4, requires_grad=True)
     flambeau.func.rearrange(x, "a b c -> (c a) b").sum().backward()
     assert x.grad.sum() == 24
-    for pattern, lengths, said in (("a () c -> a c", {}, "size 3"), ("(a d) b c -> a d b c", {"d": 3}, "size 2"),
-                                   ("(a d) b c -> a d b c", {}, "not known")):  # PyTorch drops what is in the first
+    for pattern, lengths, said in (("a () c -> a c", {}, "evenly fit"), ("(a d) b c -> a d b c", {"d": 3}, "evenly fit"),
+                                   ("(a d) b c -> a d b c", {}, "two dimensions at once")):  # PyTorch drops what is in the first
         with pytest.raises(ValueError, match=said):
             flambeau.func.rearrange(x, pattern, **lengths)

@@ -17,7 +17,8 @@ from flambeau.native import pointer
 LIBRARY = native.library("gemm")
 pytestmark = pytest.mark.skipif(LIBRARY is None, reason="no C compiler")
 SIZES = [(1, 1, 1), (3, 5, 7), (8, 48, 16), (9, 50, 33), (16, 32, 8), (64, 10, 100), (130, 131, 129), (49, 400, 321),
-         (100, 97, 700), (2, 1000, 3), (300, 2, 5), (1, 70, 40), (70, 1, 40), (5, 6, 0)]
+         (100, 97, 700), (2, 1000, 3), (300, 2, 5), (1, 70, 40), (70, 1, 40), (5, 6, 0), (1, 1037, 67),
+         (1037, 1, 67), (1, 3, 1)]
 SUFFIX = {np.float32: "f32", np.float64: "f64"}
 
 
@@ -57,8 +58,20 @@ def test_one_thread_gives_the_same(threads, rng, dtype):
     assert np.array_equal(*made)
 
 
+@pytest.mark.parametrize("ta,tb", [(0, 0), (0, 1), (1, 0), (1, 1)])
+@pytest.mark.parametrize("m,n", [(1, 1041), (1041, 1)])
+def test_a_vector_shared_among_threads(threads, rng, ta, tb, m, n):
+    """The last share is of one element, whose sum must be taken in the same order."""
+    (ma, _), (mb, _) = matrix(rng, m, 530, ta, np.float32), matrix(rng, 530, n, tb, np.float32)
+    made = np.empty((m, n), np.float32), np.empty((m, n), np.float32)
+    for name, c in zip(("fl_gemm_f32", "fl_gemm1_f32"), made):
+        getattr(LIBRARY, name)(ta, tb, m, n, 530, 1.0, pointer(ma), ma.shape[1], pointer(mb), mb.shape[1], 0.0, pointer(c), n)
+    assert np.array_equal(*made)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("count,m,n,k", [(1, 40, 50, 60), (7, 33, 17, 50), (64, 12, 12, 64), (3, 5, 0, 4)])
+@pytest.mark.parametrize("count,m,n,k", [(1, 40, 50, 60), (7, 33, 17, 50), (64, 12, 12, 64), (3, 5, 0, 4), (5, 1, 9, 35),
+                                         (5, 9, 1, 35)])
 def test_batches(threads, rng, dtype, count, m, n, k):
     a, b = rng.standard_normal((count, m, k)).astype(dtype), rng.standard_normal((count, n, k)).astype(dtype)
     out = np.empty((count, m, n), dtype)
@@ -68,7 +81,7 @@ def test_batches(threads, rng, dtype, count, m, n, k):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("m,n,k", [(3, 5, 0), (20, 33, 700), (100, 130, 60)])
+@pytest.mark.parametrize("m,n,k", [(3, 5, 0), (20, 33, 700), (100, 130, 60), (1, 1100, 70), (40, 1, 70)])
 def test_linear_adds_a_bias_per_column(threads, rng, dtype, m, n, k):
     x, w = rng.standard_normal((m, k)).astype(dtype), rng.standard_normal((n, k)).astype(dtype)
     bias, out = rng.standard_normal(n).astype(dtype), np.empty((m, n), dtype)
@@ -105,8 +118,13 @@ def kernel_cases(rng, dtype):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_kernels_agree_with_numpy(threads, rng, dtype, monkeypatch):
     monkeypatch.setattr(gemm, "WORTH", 1)
+    monkeypatch.setattr(gemm, "LEAST", 1)
     a, b = rng.standard_normal((90, 160)).astype(dtype), rng.standard_normal((80, 70)).astype(dtype)
-    strided = [("mm", (a[:, ::2], b)), ("mm", (np.broadcast_to(a[:1, :80], (90, 80)), b)), ("mm", (a[::-1, :80], b))]
+    long = rng.standard_normal((2, 3, 160)).astype(dtype)
+    vectors = [("mm", (a[:1, :80], b)), ("mm", (a, a[:1].T)), ("linear", (b[0], long[:, -1:, :80][:1], b.T)), ("mv", (a, a[3])),
+               ("mv", (b.T, a[3, ::2])), ("mv", (a, a[3, ::-1])), ("addmm", (b[0], a[:1, :80], b, 1, 1)),
+               ("bmm", (long[:, :1], long.mT)), ("mv", (a[:, :80], b[:, 3]))]
+    strided = [*vectors, ("mm", (a[:, ::2], b)), ("mm", (np.broadcast_to(a[:1, :80], (90, 80)), b)), ("mm", (a[::-1, :80], b))]
     for name, args in [*kernel_cases(rng, dtype), *strided]:
         native_agrees(name, *args, tolerance=products(80))
 

@@ -154,11 +154,104 @@ static void S(block)(int ta, int tb, long m, long n, long k, T alpha, const T *a
     }
 }
 
+// ------------------------------------------------------------------------------------------------- a matrix and a vector
+// Each number of the matrix is read once, so nothing is packed: the matrix goes past where it lies, the vector stays in the
+// first cache. The order of a sum depends on k alone.
+static inline T S(total)(S(V) v) {
+    T part[LANES] __attribute__((aligned(FL_VECTOR)));
+    *(S(V) *)part = v;
+#pragma GCC unroll 8
+    for (long half = LANES / 2; half; half /= 2)
+#pragma GCC unroll 8
+        for (long i = 0; i < half; i++) part[i] += part[i + half];
+    return part[0];
+}
+
+// The sums along `rows` rows of b, times x.
+INLINE void S(sums)(const int rows, long k, const T *restrict x, const T *restrict b, long ldb, T *sum) {
+    S(V) even[8] = {{0}}, odd[8] = {{0}};
+    long p = 0;
+    for (; p + 2 * LANES <= k; p += 2 * LANES) {
+        S(V) x0 = *(const S(V) *)(x + p), x1 = *(const S(V) *)(x + p + LANES);
+#pragma GCC unroll 8
+        for (int i = 0; i < rows; i++) {
+            even[i] += x0 * *(const S(V) *)(b + i * ldb + p);
+            odd[i] += x1 * *(const S(V) *)(b + i * ldb + p + LANES);
+        }
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++) {
+        sum[i] = S(total)(even[i] + odd[i]);
+        for (long q = p; q < k; q++) sum[i] += x[q] * b[i * ldb + q];
+    }
+}
+
+// The sum of b's rows, times x: `columns` numbers.
+#define BLOCK 1024
+static void S(added_rows)(long columns, long k, const T *restrict x, const T *restrict b, long ldb, T *restrict sum) {
+    memset(sum, 0, columns * sizeof(T));
+    long p = 0;
+    for (; p + 8 <= k; p += 8) {
+#define FROM(i) const T *b##i = b + (p + i) * ldb; T w##i = x[p + i];
+        FL_EACH(FROM)
+#undef FROM
+        for (long j = 0; j < columns; j++)
+            sum[j] += ((w0 * b0[j] + w1 * b1[j]) + (w2 * b2[j] + w3 * b3[j])) + ((w4 * b4[j] + w5 * b5[j]) + (w6 * b6[j] + w7 * b7[j]));
+    }
+    for (; p < k; p++)
+        for (long j = 0; j < columns; j++) sum[j] += x[p] * b[p * ldb + j];
+}
+
+// c[j * ldc] = alpha (x b)[j] + beta c[j * ldc] + bias[j * next], j < n; turned: b is stored with n rows.
+static void S(line)(int turned, long n, long k, T alpha, const T *x, long step, const T *b, long ldb, T beta, T *c, long ldc,
+                    const T *bias, long next) {
+    if (step != 1) {
+        T *close = scratch(k * sizeof(T));
+        for (long p = 0; p < k; p++) close[p] = x[p * step];
+        x = close;
+    }
+    T sum[BLOCK] __attribute__((aligned(64)));
+    for (long from = 0; from < n; from += BLOCK) {
+        long count = n - from < BLOCK ? n - from : BLOCK, j = 0;
+        if (turned) {
+            for (; j + ROWS <= count; j += ROWS) S(sums)(ROWS, k, x, b + (from + j) * ldb, ldb, sum + j);
+            for (; j < count; j++) S(sums)(1, k, x, b + (from + j) * ldb, ldb, sum + j);
+        } else S(added_rows)(count, k, x, b + from, ldb, sum);
+        for (j = 0; j < count; j++) {
+            T *to = c + (from + j) * ldc, made = alpha * sum[j];
+            if (beta != 0) made += beta * *to;
+            *to = bias ? made + bias[(from + j) * next] : made;
+        }
+    }
+}
+#undef BLOCK
+
+// As `block`, of one row or of one column.
+static void S(row)(int ta, int tb, long m, long n, long k, T alpha, const T *a, long lda, const T *b, long ldb, T beta, T *c,
+                   long ldc, const T *bias, const after *then) {
+    S(line)(tb, n, k, alpha, a, ta ? lda : 1, b, ldb, beta, c, 1, bias, 1);
+    if (then && n > 0) then->run(then->context, then->row, then->column, 1, n);
+}
+
+static void S(column)(int ta, int tb, long m, long n, long k, T alpha, const T *a, long lda, const T *b, long ldb, T beta, T *c,
+                      long ldc, const T *bias, const after *then) {
+    S(line)(!ta, m, k, alpha, b, tb ? 1 : ldb, a, lda, beta, c, ldc, bias, 0);
+    if (then && m > 0) then->run(then->context, then->row, then->column, m, 1);
+}
+
+typedef void S(worker)(int, int, long, long, long, T, const T *, long, const T *, long, T, T *, long, const T *, const after *);
+
+// Who does a product of this size. (It is asked for the whole: the sums of a part must not depend on how it was split.)
+static S(worker) *S(worker_for)(long m, long n, long k, T alpha) {
+    return k <= 0 || alpha == 0 ? S(block) : n == 1 ? S(column) : m == 1 ? S(row) : S(block);
+}
+
 static void S(threaded)(int ta, int tb, long m, long n, long k, T alpha, const T *a, long lda, const T *b, long ldb, T beta,
                         T *c, long ldc, const T *bias, const after *then) {
     int team = fl_team(m * n / GRAIN * k);
+    S(worker) *work = S(worker_for)(m, n, k, alpha);
     if (team == 1) {
-        S(block)(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, bias, then);
+        work(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, bias, then);
         return;
     }
     int by_columns = n >= m;  // whoever splits columns packs all of a, and the other way round
@@ -169,18 +262,18 @@ static void S(threaded)(int ta, int tb, long m, long n, long k, T alpha, const T
         fl_share(by_columns ? n : m, by_columns ? LANES : ROWS, t, count, &from, &to);
         after mine = then ? (after){then->run, then->context, by_columns ? 0 : from, by_columns ? from : 0} : (after){0};
         if (by_columns)
-            S(block)(ta, tb, m, to - from, k, alpha, a, lda, b + (tb ? from * ldb : from), ldb, beta, c + from, ldc,
-                     bias ? bias + from : 0, then ? &mine : 0);
+            work(ta, tb, m, to - from, k, alpha, a, lda, b + (tb ? from * ldb : from), ldb, beta, c + from, ldc,
+                 bias ? bias + from : 0, then ? &mine : 0);
         else
-            S(block)(ta, tb, to - from, n, k, alpha, a + (ta ? from : from * lda), lda, b, ldb, beta, c + from * ldc, ldc, bias,
-                     then ? &mine : 0);
+            work(ta, tb, to - from, n, k, alpha, a + (ta ? from : from * lda), lda, b, ldb, beta, c + from * ldc, ldc, bias,
+                 then ? &mine : 0);
     }
 }
 
 // ---------------------------------------------------------------------------------------------------------- interface
 void S(fl_gemm1)(int ta, int tb, long m, long n, long k, T alpha, const T *a, long lda, const T *b, long ldb, T beta, T *c,
                  long ldc) {
-    S(block)(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, 0, 0);
+    S(worker_for)(m, n, k, alpha)(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, 0, 0);
 }
 
 void S(fl_gemm)(int ta, int tb, long m, long n, long k, T alpha, const T *a, long lda, const T *b, long ldb, T beta, T *c,
@@ -210,7 +303,8 @@ void S(fl_bgemm)(long count, int ta, int tb, long m, long n, long k, T alpha, co
             S(threaded)(ta, tb, m, n, k, alpha, a + i * sa, lda, b + i * sb, ldb, beta, c + i * sc, ldc, 0, 0);
         return;
     }
+    S(worker) *work = S(worker_for)(m, n, k, alpha);
 #pragma omp parallel for num_threads(team) schedule(static)
     for (long i = 0; i < count; i++)
-        S(block)(ta, tb, m, n, k, alpha, a + i * sa, lda, b + i * sb, ldb, beta, c + i * sc, ldc, 0, 0);
+        work(ta, tb, m, n, k, alpha, a + i * sa, lda, b + i * sb, ldb, beta, c + i * sc, ldc, 0, 0);
 }

@@ -23,7 +23,7 @@ def _product(a: ndarray, b: ndarray) -> ndarray:
         return mm(a, b)
     if a.shape[1] == 1:  # as in linalg/matmul.py
         return np.multiply(a, b)
-    made = gemm.mm(a, b) if a.size * b.shape[1] >= gemm.WORTH else None
+    made = gemm.mm(a, b) if a.size * b.shape[1] >= gemm.LEAST else None
     if made is not None:
         return made
     if a.shape[0] * b.shape[1] < _POOLED:
@@ -35,7 +35,7 @@ def _product(a: ndarray, b: ndarray) -> ndarray:
 def linear(b: ndarray | None, x: ndarray, w: ndarray) -> ndarray:
     if x.dtype.char not in "fdFD":
         return _other_linear(b, x, w)
-    if x.size * w.shape[0] >= gemm.WORTH:
+    if x.size * w.shape[0] >= gemm.LEAST:
         made = gemm.linear(x if x.ndim == 2 else x.reshape(-1, x.shape[-1]), w, b)
         if made is not None:
             return made if x.ndim == 2 else made.reshape(*x.shape[:-1], w.shape[0])

@@ -17,18 +17,24 @@ from ..halves import BFLOAT16, FLOAT16, FLOAT32
 
 WORTH = 1 << 19       # multiplications from which a product is faster than through NumPy
 WORTH_HALF = 1 << 11  # the same for half precision, which NumPy has to convert first
+LEAST = 1 << 17       # the same of a matrix and a vector, for which OpenBLAS wakes its own threads
 _FLOAT64 = np.dtype(np.float64)
 _HALVES = {BFLOAT16: "bf16", FLOAT16: "f16"}
 
 
 def worth(dtype: np.dtype) -> int:
-    return WORTH if dtype.itemsize > 2 else WORTH_HALF
+    """Multiplications from which a product may be worth a look."""
+    return LEAST if dtype.itemsize > 2 else WORTH_HALF
 
 
 def layout(x: ndarray) -> tuple[int, int] | None:
     """(whether the last two dimensions are stored transposed, elements from one stored row to the next)."""
     down, across = x.strides[-2:]
     item = x.itemsize
+    if x.shape[-2] == 1 and across == item:
+        return 0, x.shape[-1]
+    if x.shape[-1] == 1 and down > 0 and down % item == 0:
+        return 0, down // item
     if across == item and down % item == 0 and down >= x.shape[-1] * item:
         return 0, down // item
     if down == item and across % item == 0 and across >= x.shape[-2] * item:
@@ -49,7 +55,7 @@ def mm(a: ndarray, b: ndarray, alpha: float = 1.0, beta: float = 0.0, out: ndarr
     (m, k), n = a.shape, b.shape[1]
     if a.dtype.itemsize == 2:
         return _mm_half(a, b, alpha, beta, out, None)
-    if m * n * k < WORTH or min(m, n) == 1 or not _suits(a, b):
+    if m * n * k < (WORTH if m > 1 < n else LEAST) or not _suits(a, b):
         return None
     lib = native.library("gemm")
     one, two = layout(a), layout(b)
@@ -94,7 +100,7 @@ def bmm(a: ndarray, b: ndarray, alpha: float = 1.0, beta: float = 0.0, out: ndar
     if half is not None:
         lib = native.library("gemm_half") if count * m * n * k >= WORTH_HALF else None
         (a, *one), (b, *two) = _packable(a), _packable(b)
-    elif count * m * n * k < WORTH or min(m, n) == 1 or not _suits(a, b):
+    elif count * m * n * k < WORTH or not _suits(a, b):
         return None
     else:
         lib, one, two = native.library("gemm"), layout(a), layout(b)
@@ -115,7 +121,7 @@ def linear(x: ndarray, w: ndarray, bias: ndarray | None) -> ndarray | None:
         return None
     if x.dtype.itemsize == 2:
         return _mm_half(x, w.T, 1.0, 0.0, None, bias)
-    if m * n * k < WORTH or min(m, n) == 1 or not _suits(x, w):
+    if m * n * k < (WORTH if m > 1 < n else LEAST) or not _suits(x, w):
         return None
     lib = native.library("gemm")
     one, two = layout(x), layout(w)

@@ -59,7 +59,7 @@ def mm(a: ndarray, b: ndarray) -> ndarray:
         return product(a, b) if made is None else made
     if a.shape[1] == 1:  # (np.dot makes nothing of zero times what is not a number, where one matrix is a number)
         return np.multiply(a, b)
-    made = gemm.mm(a, b) if a.size * b.shape[1] >= gemm.WORTH else None
+    made = gemm.mm(a, b) if a.size * b.shape[1] >= gemm.LEAST else None
     if made is not None:
         return made
     shape = (a.shape[0], b.shape[1])
@@ -120,7 +120,14 @@ def dot(a: ndarray, b: ndarray) -> Any:
     return np.asarray(mm(a[None], b[:, None])[0, 0])
 
 
-KERNELS["mv"] = lambda a, v: np.matmul(a, v) if a.dtype.char in _BLAS else mm(a, v[:, None])[:, 0]
+@kernel
+def mv(a: ndarray, v: ndarray) -> ndarray:
+    if a.dtype.char not in _BLAS:
+        return mm(a, v[:, None])[:, 0]
+    made = gemm.mm(a, v[:, None]) if a.size >= gemm.LEAST else None
+    return np.matmul(a, v) if made is None else made[:, 0]
+
+
 KERNELS["vdot"] = lambda a, b: dot(a.conj(), b)
 KERNELS["matmul_2d"] = np.dot  # small real matrices: half the overhead of np.matmul
 
