@@ -30,8 +30,13 @@ for _public in (SparseTensor, make, of_rows, sparse_coo_tensor, to_sparse, sampl
     _public.__module__ = __name__  # where users find it, and how it is pickled
 
 
-def mm(mat1: Any, mat2: Any) -> Any:
-    """The product of a sparse and a dense (or sparse) matrix."""
+def mm(mat1: Any, mat2: Any, reduce: str | None = None) -> Any:
+    """The product of a sparse and a dense (or sparse) matrix.
+
+    reduce: what becomes of a row's terms, for a CSR matrix and a dense one: "sum", "mean", "amax" or "amin".
+    """
+    if reduce is not None:
+        return _compressed_ops.reduced_product(mat1, mat2, reduce)
     compressed = isinstance(mat1, CompressedTensor) or isinstance(mat2, CompressedTensor)
     return (_compressed_ops._product if compressed else _product)(mat1, mat2)
 

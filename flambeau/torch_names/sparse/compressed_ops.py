@@ -231,6 +231,19 @@ def _product(a: Any, b: Any) -> Any:
     return _rows_times(a, b.unsqueeze(-1)).squeeze(-1) if b.ndim == 1 else _rows_times(a, b)
 
 
+def reduced_product(a: CompressedTensor, b: Tensor, reduce: str) -> Tensor:
+    """A CSR matrix times a dense one, where a row's terms are added, averaged, or the largest or smallest of them taken."""
+    if reduce not in ("sum", "mean", "amax", "amin"):
+        raise RuntimeError(f"reduce argument must be either sum, mean, amax or amin, got {reduce}")
+    if not _is(a) or a._name != "csr":
+        raise RuntimeError(f"torch.sparse.mm: expected a sparse CSR matrix for reduce={reduce!r}, got layout {a.layout}")
+    _check_product(a, b)
+    _, rows, columns, values = a._elements()
+    terms = b.index_select(0, columns) * values.unsqueeze(-1)
+    blank = terms.new_zeros((a.shape[0], b.shape[1]))
+    return blank.scatter_reduce(0, rows.unsqueeze(1).expand(terms.shape), terms, reduce, include_self=False)
+
+
 @handler("addmm", "addmv", "baddbmm")
 def _addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
     made = _product(mat1, mat2)
@@ -258,8 +271,8 @@ def sampled_addmm(input: CompressedTensor, mat1: Tensor, mat2: Tensor, *, beta: 
         raise RuntimeError(f"sampled_addmm: mat1 and mat2 shapes cannot be multiplied ({mat1.shape[-2]}x{mat1.shape[-1]} and "
                            f"{mat2.shape[-2]}x{mat2.shape[-1]})")
     which, rows, columns, values = input._elements()
-    left = mat1.reshape(-1, mat1.shape[-1]).index_select(0, which * mat1.shape[-2] + rows)
-    right = mat2.mT.reshape(-1, mat2.shape[-2]).index_select(0, which * mat2.shape[-1] + columns)
+    left = mat1.flatten(0, -2).index_select(0, which * mat1.shape[-2] + rows)
+    right = mat2.mT.flatten(0, -2).index_select(0, which * mat2.shape[-1] + columns)
     made = (left * right).sum(-1) * alpha
     made = (made if beta == 0 else made + values * beta).reshape(input._held_values.shape)
     if out is None:
