@@ -511,7 +511,7 @@ def _grad_outputs(func: Callable[..., Any], inputs: tuple[Any, ...], given: Any,
         if isinstance(o, Tensor) and o.requires_grad:
             from ..ops.random.factories import randn
             g = randn(o.shape, dtype=o.dtype)
-            made.append((g.repeat(*([1] * g.dim()), 2)[..., ::2] if spread and g.dim() else g).requires_grad_(True))
+            made.append((g.repeat_interleave(2, -1)[..., ::2] if spread and g.dim() else g).requires_grad_(True))
     return tuple(made) or None
 
 

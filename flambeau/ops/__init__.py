@@ -4,7 +4,7 @@ Families that only layers use (conv, losses, rnn...) are imported by those.
 """
 
 from ..backends.cpu import kernels  # noqa: F401  (the table of kernels comes first)
-from . import fast_calls, linalg, quantized, sparse  # noqa: F401
+from . import fast_calls, internal, linalg, quantized, sparse  # noqa: F401
 from .index import embedding, indexing  # noqa: F401
 from .layers import dropout, linear, padding  # noqa: F401
 from .linalg import matmul  # noqa: F401

@@ -5,6 +5,7 @@ The one module above `backends` that may hold NumPy arrays: it hands them over a
 
 from __future__ import annotations
 
+import enum
 import warnings
 from typing import Any
 
@@ -20,6 +21,7 @@ from ..creation.literals import from_native
 from ..ops.core.row import _type_word, public
 from . import dtypes as _dtypes
 from .device import to_device
+from .formats import strided
 from .tensor import Tensor, wrap
 
 __all__ = ["from_numpy", "frombuffer", "from_dlpack", "to_dlpack"]
@@ -140,22 +142,34 @@ def _dlpack(self, *, stream: Any = None, max_version: Any = None, dl_device: Any
         if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
             raise BufferError(f"Cannot export a tensor of {self.device} to DLPack device {tuple(dl_device)}")
         return on_device.export((self.clone() if copy else self)._array, stream)
+    if self.layout is not strided:
+        raise BufferError("Can't export tensors with layout other than torch.strided")
     if self.device.type != "cpu":
         raise BufferError(f"Cannot pack tensors on {self.device.type}")
+    if stream is not None and not isinstance(stream, int):
+        raise TypeError("stream must be ``int`` or ``none``")
     if stream is not None and stream != -1:
-        raise BufferError("stream should be None on cpu.")
+        raise AssertionError("stream should be None on cpu.")
     options = {} if copy is None else {"copy": copy}
     looked_at(self._array, "a tensor was exported", writing=True)
     return dlpack.export(_memory.exposed(self._array), max_version=max_version, dl_device=dl_device, **options)
 
 
-def _dlpack_device(self) -> tuple[int, int]:
+class DLDeviceType(enum.IntEnum):
+    """DLPack's numbers of kinds of devices."""
+
+    kDLCPU, kDLCUDA, kDLCUDAHost = 1, 2, 3
+    kDLOpenCL, kDLVulkan, kDLMetal, kDLVPI, kDLROCM, kDLROCMHost, kDLExtDev = 4, 7, 8, 9, 10, 11, 12
+    kDLCUDAManaged, kDLOneAPI, kDLWebGPU, kDLHexagon, kDLMAIA = 13, 14, 15, 16, 17
+
+
+def _dlpack_device(self) -> tuple[DLDeviceType, int]:
     """(device type, index) in DLPack's numbers."""
     if self.is_cuda:
-        return (2, self.device.index)
+        return (DLDeviceType.kDLCUDA, self.device.index)
     if self.device.type != "cpu":
         raise ValueError(f"Unknown device type {self.device.type} for Dlpack")
-    return (1, 0)
+    return (DLDeviceType.kDLCPU, 0)
 
 
 def _cuda_array_interface(self) -> dict[str, Any]:

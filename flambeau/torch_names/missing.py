@@ -15,8 +15,8 @@ _NAMED = "named dimensions are not implemented"
 _METHODS = {
     _SPARSE: "to_sparse to_sparse_coo to_sparse_csr to_sparse_csc to_sparse_bsr to_sparse_bsc coalesce is_coalesced "
              "indices "
-             "values crow_indices col_indices ccol_indices row_indices sparse_dim dense_dim sparse_mask sparse_resize_ "
-             "sparse_resize_and_clear_ resize_as_sparse_ smm sspaddmm _nnz _indices _values",
+             "values crow_indices col_indices ccol_indices row_indices sparse_dim dense_dim sparse_mask "
+             "_nnz _indices _values",
     _NAMED: "rename rename_ refine_names align_to align_as",
     "the tensor is not nested": "to_padded_tensor",
     "no such device": "xpu ipu mtia to_mkldnn",
@@ -25,9 +25,8 @@ _METHODS = {
 }
 FUNCTIONS = {
     _SPARSE: "sparse_coo_tensor sparse_csr_tensor sparse_csc_tensor sparse_bsr_tensor sparse_bsc_tensor "
-             "sparse_compressed_tensor smm spmm hspmm sspaddmm saddmm hsmm "
-             "indices_copy values_copy crow_indices_copy col_indices_copy ccol_indices_copy row_indices_copy "
-             "resize_as_sparse_",
+             "sparse_compressed_tensor spmm "
+             "indices_copy values_copy crow_indices_copy col_indices_copy ccol_indices_copy row_indices_copy",
     _QUANTIZED: "empty_quantized choose_qparams_optimized fused_moving_avg_obs_fake_quant "
                 "quantized_batch_norm quantized_gru quantized_gru_cell quantized_lstm quantized_lstm_cell "
                 "quantized_max_pool1d quantized_max_pool2d quantized_max_pool3d quantized_rnn_relu_cell "
@@ -46,9 +45,7 @@ FUNCTIONS = {
         "batch_norm_gather_stats_with_counts batch_norm_stats",
     "TorchScript is not implemented": "import_ir_module import_ir_module_from_buffer parse_ir parse_schema "
                                       "parse_type_comment merge_type_from_type_comment unify_type_list",
-    "it is an internal function of PyTorch's": "slice_inverse native_norm _rowwise_prune _native_batch_norm_legit "
-                                               "_fused_rms_norm _batch_norm_with_update _chunk_cat _unsafe_masked_index "
-                                               "_unsafe_masked_index_put_accumulate _upsample_bilinear2d_aa",
+    "it is an internal function of PyTorch's": "slice_inverse native_norm _rowwise_prune _fused_rms_norm",
     "products of 8-bit and 4-bit matrices are not implemented": "_scaled_mm _scaled_mm_v2 _scaled_grouped_mm "
                                                                 "_scaled_grouped_mm_v2 _weight_int4pack_mm",
     "programs with symbolic sizes are not implemented": "sym_constrain_range sym_constrain_range_for_size sym_fresh_size",

@@ -404,6 +404,10 @@ def gradient(input: Tensor, *, spacing: Any = None, dim: Any = None, edge_order:
     if edge_order not in (1, 2):
         raise RuntimeError("torch.gradient only supports edge_order=1 and edge_order=2.")
     steps = _spacings(spacing, dim, dims)
+    for step in steps:
+        if isinstance(step, Tensor) and step.device != input.device:
+            raise RuntimeError("torch.gradient expected each tensor to be on the same device, but got devices "
+                               f"{step.device} and {input.device}.")
     for d in dims:
         if input.shape[d] < edge_order + 1:
             raise RuntimeError("torch.gradient expected each dimension size to be at least edge_order+1")

@@ -88,6 +88,9 @@ def view_copy(input: Tensor, size: Any = None, dtype: Any = None) -> Tensor:
 @public(out="exact")
 def narrow_copy(input: Tensor, dim: int, start: int, length: int) -> Tensor:
     """narrow as a copy."""
+    if 0 < input.ndim <= dim:
+        raise RuntimeError("Expected dim < static_cast<int64_t>(self_sizes.size()) to be true, but got false. (dim is "
+                           f"{dim}, the tensor has {input.ndim} dimensions)")
     if input.ndim and length < 0:
         raise RuntimeError(f"start ({start}) + length ({length}) exceeds dimension size ({input.shape[dim]}).")
     _, dim, start, end, _ = v._narrow_args(input, dim, start, length)

@@ -264,8 +264,8 @@ def sampled_addmm(input: CompressedTensor, mat1: Tensor, mat2: Tensor, *, beta: 
         raise RuntimeError(f"sampled_addmm: mat1 and mat2 shapes cannot be multiplied ({mat1.shape[-2]}x{mat1.shape[-1]} and "
                            f"{mat2.shape[-2]}x{mat2.shape[-1]})")
     which, rows, columns, values = input._elements()
-    left = mat1.reshape(-1, mat1.shape[-1]).index_select(0, which * mat1.shape[-2] + rows)
-    right = mat2.mT.reshape(-1, mat2.shape[-2]).index_select(0, which * mat2.shape[-1] + columns)
+    left = mat1.flatten(0, -2).index_select(0, which * mat1.shape[-2] + rows)
+    right = mat2.mT.flatten(0, -2).index_select(0, which * mat2.shape[-1] + columns)
     made = (left * right).sum(-1) * alpha
     made = (made if beta == 0 else made + values * beta).reshape(input._held_values.shape)
     if out is None:

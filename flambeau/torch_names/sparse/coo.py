@@ -98,6 +98,9 @@ class SparseTensor(Held):
 
     def _compressed(self, name: str, blocksize: Any = None) -> Any:
         from .compressed import coo_to_compressed
+        if self.sparse_dim() != 2:
+            raise RuntimeError(f"coo_to_sparse_{name}: conversion from Sparse to Sparse{name.capitalize()} for input tensors with "
+                               "sparse_dim()!=2 is not supported")
         return coo_to_compressed(self, name, blocksize)
 
     def to_sparse_csr(self, dense_dim: int | None = None) -> Any:

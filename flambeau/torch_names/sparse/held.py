@@ -160,6 +160,9 @@ class Held(Tensor):
     def __complex__(self) -> complex:
         return complex(self.item())
 
+    def data_ptr(self) -> int:
+        raise RuntimeError("Cannot access data pointer of Tensor that doesn't have storage")
+
     def is_pinned(self, device: Any = None) -> bool:
         return False
 

@@ -284,7 +284,7 @@ def _refused(message: str, *names: str) -> None:
 
 _refused("reshape is not implemented for sparse tensors", "reshape", "flatten", "ravel", "view_as", "reshape_as", "unflatten")
 _refused("expand is unsupported for Sparse tensors", "expand", "expand_as", "broadcast_to")
-_refused("Cannot access data pointer of Tensor that doesn't have storage", "data_ptr", "tolist")
+_refused("Cannot access data pointer of Tensor that doesn't have storage", "tolist")
 _refused("unsupported memory format option Contiguous", "contiguous")
 
 

@@ -1,4 +1,4 @@
-"""DLPack capsules of CPU arrays. NumPy does the work; bfloat16, unknown to it, travels as uint16 relabelled."""
+"""DLPack capsules of CPU arrays. NumPy does the work; bfloat16 and 8-bit floats, unknown to it, travel as integers relabelled."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from numpy import ndarray
 
 from .. import arrays
 
-_BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+_CODES = {np.dtype(getattr(ml_dtypes, name)): code for name, code in (  # DLPack's types that NumPy does not know
+    ("bfloat16", 4), ("float8_e4m3fn", 10), ("float8_e4m3fnuz", 11), ("float8_e5m2", 12), ("float8_e5m2fnuz", 13),
+    ("float8_e8m0fnu", 14)) if hasattr(ml_dtypes, name)}
 _CPU_DEVICE = (1, 0)
-_UINT, _BFLOAT = 1, 4
+_UINT = 1
 # Offset of the DLTensor in the managed struct (the versioned one has version, context, deleter and flags in front), and
 # of the type code in the DLTensor (after the data pointer, the device and the number of dimensions).
 _TENSOR_AT = {b"dltensor": 0, b"dltensor_versioned": 32}
@@ -52,9 +54,9 @@ def device_of(capsule: Any) -> tuple[int, int]:
 
 def export(array: ndarray, **options: Any) -> Any:
     """A capsule over the array's memory."""
-    if array.dtype == _BFLOAT16:
-        capsule = array.view(np.uint16).__dlpack__(**options)
-        _type_code(capsule)[0].value = _BFLOAT
+    if array.dtype in _CODES:
+        capsule = array.view(f"u{array.dtype.itemsize}").__dlpack__(**options)
+        _type_code(capsule)[0].value = _CODES[array.dtype]
         return capsule
     if array.dtype.kind == "V":
         raise BufferError(f"DLPack has no type for {array.dtype}")
@@ -77,8 +79,8 @@ class _Handover:
 def take(capsule: Any) -> ndarray:
     """An array over a capsule's memory, which the capsule's owner frees when the array is gone."""
     code, bits = _type_code(capsule)
-    brain = code.value == _BFLOAT and bits == 16
-    if brain:
+    kind = next((d for d, c in _CODES.items() if c == code.value and bits == 8 * d.itemsize), None)
+    if kind is not None:
         code.value = _UINT
     array = np.from_dlpack(_Handover(capsule))
-    return arrays.share(array.view(_BFLOAT16) if brain else array)
+    return arrays.share(array if kind is None else array.view(kind))
