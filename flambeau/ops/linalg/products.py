@@ -10,6 +10,7 @@ import functools
 import math
 from typing import Any
 
+from ...creation.factories import eye
 from ...settings import warn_once
 from ...tensors.shapes import broadcast_shapes, numel, wrap_dim, wrap_dims
 from ...tensors.tensor import Tensor
@@ -278,7 +279,6 @@ _cross = Row("linalg_cross", "self other dim", batch=("along", 2), shape=rules.s
 
 
 def _eye(rows: int, cols: int, like: Tensor) -> Tensor:
-    from ...creation.factories import eye
     return eye(rows, cols, dtype=like.dtype, device=like.device)
 
 
