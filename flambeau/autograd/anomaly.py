@@ -11,8 +11,11 @@ import warnings
 from typing import Any
 
 from ..backends.batched.arrays import BatchedArray, innermost
+from ..backends.registry import ARRAY_TYPES
+from ..tensors.tensor import wrap
 from . import cuts
 from . import state as _state
+from .engine import _pre_hooks, current_task
 from .frames import location, place, user_frame
 from .node import Edge, Node, SavedOutput
 from .state import ANOMALY, state
@@ -124,7 +127,6 @@ def watch(row: Any, args: tuple[Any, ...], results: tuple[Any, ...], mode: int) 
 
 def evaluate(node: Node, grads: Any) -> Any:
     """Runs a node (with its pre-hooks); a failure or a NaN is reported with the forward line of the node."""
-    from .engine import _pre_hooks, current_task
     if node.hooks is not None and node.hooks.pre:
         grads = _pre_hooks(node, grads)
     state.running.append(node)
@@ -164,7 +166,6 @@ def _nan_text(node: Node, grads: Any, output: int) -> str:
 
 def _first_nan() -> list[str]:
     """The operation of the forward pass that first made NaN of inputs without any, if one did."""
-    from .engine import current_task
     made = [n for n in current_task().reached if n._metadata and "made_nan" in n._metadata]
     if not made:
         return []
@@ -174,8 +175,6 @@ def _first_nan() -> list[str]:
 
 
 def _saved_tensors(node: Node) -> list[tuple[str, Any]]:
-    from ..backends.registry import ARRAY_TYPES
-    from ..tensors.tensor import wrap
     row, found = getattr(node, "row", None), []
     for slot, value in zip(row.slots if row is not None else (), node.saved or ()):
         if value.__class__ is SavedOutput:
@@ -220,7 +219,6 @@ def _has_nan(g: Any) -> bool:
 
 def _bare_values(t: Any) -> Any:
     """A tensor's values without what its class or a call of vmap would add to their use: all examples at once."""
-    from ..tensors.tensor import wrap
     if t.is_sparse:
         return t
     return wrap(innermost(t._array) if type(t._array) is BatchedArray else t._array)

@@ -21,8 +21,9 @@ from ..backends.cpu.table import KERNELS
 from ..backends.dtypes import COMPLEX
 from ..backends.references import HANDED_ON, NAMED
 from ..backends.registry import CPU_ARRAY, WINDOWS
+from ..creation.factories import empty_like
 from ..ops.core.levels import enter, leave
-from ..tensors.tensor import Tensor
+from ..tensors.tensor import Tensor, copy_with_layout
 from ..tensors.tensor import _captured_grad as captured_grad
 from .node import AccumulateGrad, Edge, Node
 from .state import ANOMALY, BATCHED, CAPTURE, DISPATCH, FOLLOW, NO_GRAD, PROFILE, state
@@ -570,7 +571,6 @@ def _is_ours(grad: Any, tensor: Any) -> bool:
 
 def _recorded_copy(grad: Any, tensor: Any) -> Any:
     """A copy that is itself part of the graph: changing `.grad` must not change what the graph still needs."""
-    from ..creation.factories import empty_like
     return empty_like(tensor.detach()).copy_(grad)
 
 
@@ -588,5 +588,4 @@ def _shown_taken(grad: Any, tensor: Any, ours: bool) -> Any:
 
 
 def _copy_like(grad: Any, tensor: Any) -> Any:
-    from ..tensors.tensor import copy_with_layout
     return copy_with_layout(grad, tensor)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..tensors.dtypes import BY_NUM
+from ..tensors.tensor import Tensor
 from .frames import location, place, user_frame, variable_names
 from .node import AccumulateGrad, Edge, Node, Packed, SavedOutput, VersionCounter, graph_node, short_name, type_name
 
@@ -37,7 +39,6 @@ def _named(names: list[str]) -> str:
 
 def names_of(array: Any) -> list[str]:
     """What the functions under way call the tensor over an array: variables, or parameters of a model they know."""
-    from ..tensors.tensor import Tensor
     found = variable_names(lambda v: isinstance(v, Tensor) and v._array is array)
     if found:
         return found
@@ -95,7 +96,6 @@ def _is_new_graph_on_old(node: Any, reached: dict[Node, int]) -> bool:
 # --------------------------------------------------------------------------------------------------- in-place changes
 def modified_error(node: Node, tensor: Any, array: Any, saved: int, now: int, counter: VersionCounter) -> RuntimeError:
     """A saved value was written to since: says which one, who saved it as what, and the line that wrote."""
-    from ..tensors.dtypes import BY_NUM
     made_by = ""
     if tensor is not None and tensor._node is not None and tensor._node.__class__ is not AccumulateGrad:
         edge = tensor._node

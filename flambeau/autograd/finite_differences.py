@@ -7,8 +7,11 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ..creation.factories import zeros, zeros_like
+from ..ops.core.row import FUNCTIONS
 from ..tensors.tensor import Tensor
 from .modes import no_grad
+from .passes import grad
 
 
 def iter_tensors(value: Any, only_requiring_grad: bool = False) -> Iterator[Tensor]:
@@ -62,8 +65,6 @@ def _get_numerical_jacobian(fn: Callable[..., Any], inputs: Any, outputs: Any = 
 
 
 def _stacked(rows: list[Tensor], like: Tensor) -> Tensor:
-    from ..creation.factories import zeros
-    from ..ops.core.row import FUNCTIONS
     return FUNCTIONS["stack"](rows) if rows else zeros(0, like.numel(), dtype=like.dtype)
 
 
@@ -108,8 +109,6 @@ def get_analytical_jacobian(inputs: Any, output: Tensor, nondet_tol: float = 0.0
 
 def _backward_rows(output: Tensor, points: list[Tensor]) -> list[tuple[Any, ...]]:
     """Per element of the output, the gradients of the points."""
-    from ..creation.factories import zeros_like
-    from .passes import grad
     rows = []
     for index in itertools.product(*map(range, output.shape)):
         seed = zeros_like(output)
@@ -119,5 +118,4 @@ def _backward_rows(output: Tensor, points: list[Tensor]) -> list[tuple[Any, ...]
 
 
 def _flat_or_zero(gradient: Any, like: Tensor) -> Tensor:
-    from ..creation.factories import zeros_like
     return (zeros_like(like) if gradient is None else gradient).detach().reshape(-1)

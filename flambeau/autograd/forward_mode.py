@@ -12,6 +12,7 @@ from typing import Any
 from ..tensors.dtypes import GRAD_NUMS
 from ..tensors.tensor import Tensor, wrap
 from .engine import fit
+from .passes import grad as differentiate
 from .state import FORWARD_AD, NO_GRAD, SAVED_HOOKS, grad_enabled, state
 
 _LISTS = (list, tuple)
@@ -91,7 +92,6 @@ def _apply_linear(row: Any, args: tuple[Any, ...]) -> tuple[Tensor, ...]:
 
 def _transpose_twice(row: Any, args: tuple[Any, ...], results: Any, outs: tuple[Any, ...],
                      takes: list[bool]) -> list[Any]:
-    from .passes import grad as differentiate
     record = grad_enabled()
     with _computing_tangents(True):
         # Any probe will do, the map being linear; ones, because some formulas take the logarithm of the gradient on

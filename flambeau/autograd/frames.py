@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import sys
 from collections.abc import Iterator
 from types import CodeType, FrameType, TracebackType
@@ -81,7 +82,6 @@ def location(where: tuple[CodeType, int] | None) -> str:
 
 def source_line(file: str, line: int | None) -> str:
     """A line of a source file without its indentation; empty where there is none to be read."""
-    import linecache
     return "" if line is None else linecache.getline(file, line).strip()
 
 

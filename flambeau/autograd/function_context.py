@@ -11,6 +11,8 @@ import warnings
 import weakref
 from typing import Any
 
+from ..creation.factories import zeros
+from ..tensors.dtypes import BY_NUM
 from ..tensors.tensor import Tensor, wrap
 from .errors import freed_error, modified_error
 from .node import Edge, Hooks, Node, Packed, shown_edge, version_of
@@ -81,8 +83,6 @@ class FunctionNode(Node):
 
 
 def _zeros(meta: tuple[tuple[int, ...], Any]) -> Tensor:
-    from ..creation.factories import zeros
-    from ..tensors.dtypes import BY_NUM
     return zeros(meta[0], dtype=BY_NUM[meta[1].num])
 
 

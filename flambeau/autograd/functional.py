@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..creation.factories import zeros_like
+from ..creation.factories import eye, ones_like, zeros_like
+from ..ops.shape.joining import stack
 from ..tensors.tensor import Tensor
 from . import forward_ad
 from .modes import enable_grad
+from .passes import grad
 from .passes import grad as _differentiate
 
 
@@ -202,7 +204,6 @@ def jvp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool
 
 
 def _ones(tensors: tuple[Any, ...]) -> tuple[Any, ...]:
-    from ..creation.factories import ones_like
     return tuple([ones_like(t) for t in tensors])
 
 
@@ -278,7 +279,6 @@ def jacobian(func: Callable[..., Any], inputs: Any, create_graph: bool = False, 
 
 def _rows(out: Tensor, i: int, inputs: tuple[Tensor, ...], create_graph: bool, strict: bool) -> tuple[Tensor, ...]:
     """d(out)/d(each input), one backward pass per element of the output."""
-    from ..ops.shape.joining import stack
     columns: list[list[Tensor]] = [[] for _ in inputs]
     flat = out.reshape(-1)
     for j in range(out.numel()):
@@ -300,8 +300,6 @@ def _rows(out: Tensor, i: int, inputs: tuple[Tensor, ...], create_graph: bool, s
 
 def _all_rows(out: Tensor, inputs: tuple[Tensor, ...], create_graph: bool) -> tuple[Tensor, ...]:
     """d(out)/d(each input), one backward pass for all elements of the output."""
-    from ..creation.factories import eye
-    from .passes import grad
     n = out.numel()
     units = eye(n, dtype=out.dtype).reshape((n, *out.shape))
     grads = grad([out], inputs, [units], retain_graph=True, create_graph=create_graph, allow_unused=True, is_grads_batched=True)
@@ -311,7 +309,6 @@ def _all_rows(out: Tensor, inputs: tuple[Tensor, ...], create_graph: bool) -> tu
 
 def _jacobian_forward(func: Callable[..., Any], inputs: Any) -> Any:
     """One dual number per element of the inputs."""
-    from ..ops.shape.joining import stack
     several, inputs = _tuple(inputs, "inputs", "jacobian")
     inputs = tuple([x.detach() for x in inputs])
     outs_several, blocks = True, None

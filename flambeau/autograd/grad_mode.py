@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..tensors.tensor import Tensor
 from .modes import enable_grad, inference_mode, no_grad, set_grad_enabled
 from .node import start_counter
 from .variable import set_multithreading_enabled
@@ -13,7 +14,6 @@ class _unsafe_preserve_version_counter:
     """A `with` block whose in-place changes of the given tensors are not counted."""
 
     def __init__(self, tensors: Any):
-        from ..tensors.tensor import Tensor
         self.tensors = (tensors,) if isinstance(tensors, Tensor) else tuple(tensors)
         self.versions = [t._version for t in self.tensors]
 

@@ -8,6 +8,7 @@ conjugate Wirtinger derivative, so both sides are compared for v = 1 and, where 
 
 from __future__ import annotations
 
+import itertools
 import sys
 import types
 import warnings
@@ -15,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..creation.factories import tensor, zeros_like
+from ..ops.shape.joining import stack
 from ..tensors.tensor import Tensor
 from . import forward_ad
 from .finite_differences import _get_numerical_jacobian, get_analytical_jacobian, get_numerical_jacobian  # noqa: F401
@@ -318,7 +320,6 @@ class _Check:
 
     def batched(self) -> None:
         """Several gradients in one call must equal one call each."""
-        from ..ops.shape.joining import stack
         outputs = self.call(self.inputs)
         for o, out in enumerate(outputs):
             if not out.requires_grad or not out.numel():
@@ -357,7 +358,6 @@ class _Check:
     def batched_tangents(self) -> None:
         """Several tangents in one call must equal one call each."""
         from ..func import vmap
-        from ..ops.shape.joining import stack
         for i in self.wanted:
             tangents = [zeros_like(self.inputs[i].detach()) + (0.5 + j) for j in range(2)]
             expected = [stack(shards) for shards in zip(*[self.pushed_tensors(i, t) for t in tangents])]
@@ -453,7 +453,6 @@ def _short(values: list[complex], most: int = 12) -> str:
 
 def _indices(shape: Sequence[int]):
     """All index tuples of a shape, last dimension fastest."""
-    import itertools
     return itertools.product(*[range(n) for n in shape])
 
 

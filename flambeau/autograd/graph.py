@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import functools
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,6 +12,7 @@ from typing import Any
 
 from ..tensors.tensor import Tensor, wrap
 from . import node as _node
+from .engine import current_task
 from .function_context import BackwardCFunction
 from .function_tools import DelayedError, UndefinedGrad
 from .hooks import RemovableHandle
@@ -245,8 +247,6 @@ class allow_mutation_on_saved_tensors:
         _mutation_contexts.current = None
 
     def __call__(self, function: Callable) -> Callable:
-        import functools
-
         @functools.wraps(function)
         def inside(*args, **kwargs):
             with allow_mutation_on_saved_tensors():
@@ -325,7 +325,6 @@ def _end(tensor: Tensor) -> Any:
 
 
 def _pass() -> Any:
-    from .engine import current_task
     return current_task()
 
 

@@ -15,6 +15,7 @@ from types import CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from ..ops.core.row import ROWS
+from .cuts import advice
 from .frames import source_line
 
 _CUTTERS = {  # methods and functions that end a graph: the kind of advice (cuts.py)
@@ -29,7 +30,6 @@ _UNKNOWN = object()
 
 def find(frame: FrameType) -> list[str]:
     """Lines of a message about a tensor without history that backward was called on, in a frame of the user's."""
-    from .cuts import advice
     scope = _scope(frame.f_code, frame.f_lineno)
     start = None if scope is None else _backward_call(scope, frame.f_lineno)
     if start is None:

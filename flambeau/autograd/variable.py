@@ -6,6 +6,7 @@ import functools
 from typing import Any
 
 from ..tensors.tensor import Tensor
+from .engine import current_task
 
 
 class _VariableType(type):
@@ -38,7 +39,6 @@ class _ExecutionEngine:
     @staticmethod
     def queue_callback(callback: Any) -> None:
         """Calls callback() when the current backward pass has finished."""
-        from .engine import current_task
         task = current_task()
         if task is None:
             raise RuntimeError("Final callbacks can only be installed during backward pass.")

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import flambeau
+
 from ..utils.progress import on_terminal, progress
 from . import plot
 
@@ -50,7 +52,6 @@ def main(arguments: list[str]) -> int:
         from .demo_gpt import STEPS, make
     else:
         from .demo_digits import STEPS, make
-    import flambeau
     flambeau.manual_seed(options.seed)
     steps = options.steps or STEPS
     task = make(steps)
@@ -67,8 +68,6 @@ def main(arguments: list[str]) -> int:
 
 def train(task: Task, steps: int, compiled: bool = True) -> list[float]:
     """Takes the steps, with a live line on a terminal and a few lines elsewhere, and prints how quick it was."""
-    import flambeau
-
     def step(*inputs: Any) -> Any:
         task.optimizer.zero_grad()
         loss = task.loss_of(*inputs)

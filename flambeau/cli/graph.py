@@ -9,6 +9,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
+import flambeau
+
 from . import run
 
 _ABOUT = """Runs a program (as `flambeau run` does) until it first calls `backward`, writes the graph behind that call as one
@@ -63,7 +65,6 @@ class intercepted:
         self.models: set[int] = set()  # modules that are recorded, and all inside of them
 
     def __enter__(self) -> None:
-        import flambeau
         self.before = flambeau.Tensor.backward, flambeau.autograd.backward
         flambeau.compiler.set_stance("force_eager")
         from ..nn.modules.module import register_module_forward_pre_hook
@@ -87,7 +88,6 @@ class intercepted:
         flambeau.Tensor.backward, flambeau.autograd.backward = of_tensor, of_many
 
     def __exit__(self, *exc: Any) -> None:
-        import flambeau
         flambeau.Tensor.backward, flambeau.autograd.backward = self.before
         flambeau.compiler.set_stance("default")
         self.handle.remove()
@@ -102,7 +102,6 @@ class intercepted:
             self.recordings.append(recording(module).__enter__())
 
     def _found(self, tensors: list[Any], gradients: list[Any], frame: FrameType | None) -> Any:
-        import flambeau
         flambeau.Tensor.backward, flambeau.autograd.backward = self.before  # the page runs a pass of its own
         return self.first(tensors, gradients, _model(frame))
 

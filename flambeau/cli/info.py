@@ -9,6 +9,10 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
+import flambeau
+
+from ..native import prebuilt, toolchain
+
 _PACKAGES = ("numpy", "ml_dtypes", "tqdm", "ziglang", "safetensors", "torch", "jax")
 
 
@@ -22,7 +26,6 @@ def main(arguments: list[str]) -> int:
 
 def facts() -> list[tuple[str, str]]:
     """Names and values, in the order in which they are shown."""
-    import flambeau
     return [("flambeau", f"{flambeau.__version__}, in {Path(flambeau.__file__).parent}"),
             ("Python", f"{platform.python_version()} ({sys.executable})"),
             ("packages", ", ".join(_versions()) or "none"),
@@ -53,7 +56,6 @@ def _processor() -> str:
 
 
 def _kernels() -> list[tuple[str, str]]:
-    from ..native import prebuilt, toolchain
     if os.environ.get("FLAMBEAU_NATIVE", "1") == "0":
         return [("kernels", "NumPy's: FLAMBEAU_NATIVE=0")]
     command, made = toolchain.compiler(), prebuilt.active()
@@ -66,14 +68,12 @@ def _kernels() -> list[tuple[str, str]]:
 
 
 def _cache() -> str:
-    from ..native import toolchain
     place = toolchain.folder()
     sizes = [entry.stat().st_size for entry in place.glob("*.so")]
     return f"{place}, {len(sizes)} libraries, {sum(sizes) / 2**20:.1f} MB"
 
 
 def _gpu() -> str:
-    import flambeau
     if flambeau.cuda.is_available():
         return ", ".join(flambeau.cuda.get_device_name(n) for n in range(flambeau.cuda.device_count()))
     from ..backends.cuda import driver

@@ -8,7 +8,7 @@ import sys
 import traceback
 from types import ModuleType
 
-from .. import compat
+from .. import MissingName, Tensor, compat
 
 _HELP = """usage: flambeau run [-m module | -c code | program.py] [arguments...]
 
@@ -72,13 +72,11 @@ def lacking(error: BaseException) -> str | None:
     owner, name = getattr(error, "obj", None), getattr(error, "name", None)
     if name and (known := _as_torch(owner)):
         return f"{known}.{name}"
-    from .. import MissingName
     return "" if isinstance(error, MissingName) else None
 
 
 def _as_torch(owner: object) -> str | None:
     """How a program calls one of flambeau's modules or classes, or the class of tensors for one of them."""
-    from .. import Tensor
     if isinstance(owner, ModuleType):
         full = owner.__name__
     elif isinstance(owner, type) or type(owner) is Tensor:

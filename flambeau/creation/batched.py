@@ -9,6 +9,7 @@ from ..backends import registry
 from ..backends.batched.arrays import Level, batch, levels_of
 from ..backends.batched.table import examples, inside, run
 from ..backends.facts import BATCHING
+from .random import draw as draw_unbatched
 
 _ERROR = ("vmap: called random operation while in randomness error mode. Please either use the 'same' or 'different' "
           "randomness flags on vmap or perform the randomness operation out of vmap")
@@ -30,7 +31,6 @@ def draw(array: Any, generator: Any, kernel: str, args: tuple[Any, ...], keep: b
 
 
 def _draw(levels: list[Level], array: Any, generator: Any, kernel: str, args: tuple[Any, ...], keep: bool) -> Any:
-    from .random import draw as draw_unbatched
     if not levels:
         with mode_bits(clear=BATCHED):
             return draw_unbatched(array, generator, kernel, *args, keep=keep)

@@ -19,6 +19,7 @@ from ..tensors import dtypes as _dtypes
 from ..tensors.device import defaults, to_device
 from ..tensors.dtypes import dtype as _dtype
 from ..tensors.formats import contiguous_format, preserve_format, sparse_coo, sparse_csc, sparse_csr
+from ..tensors.interop import asarray as convert
 from ..tensors.tensor import Tensor, wrap
 from .like import empty_like, full_like, like, ones_like, zeros_like  # noqa: F401  (factories too: they are found here)
 from .literals import from_data, from_native
@@ -271,7 +272,6 @@ def as_tensor(data, dtype=None, device=None) -> Tensor:
 @public(**factory)
 def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=None) -> Tensor:
     """Any array-like object as a tensor; shares its memory unless copy=True (copy=False insists on sharing)."""
-    from ..tensors.interop import asarray as convert
     return convert(obj, element_type(dtype, "asarray"), device, copy, requires_grad)
 
 

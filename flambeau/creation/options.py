@@ -7,7 +7,7 @@ from typing import Any
 
 from ..backends import registry
 from ..backends.cpu import creation as _cpu
-from ..ops.core.row import _type_word
+from ..ops.core.row import _type_word, write_out
 from ..settings import fills_memory
 from ..tensors import dtypes as _dtypes
 from ..tensors import pinning
@@ -148,7 +148,6 @@ def _into(name: str, out: Tensor, dtype: _dtype | None, device: Any) -> _dtype:
 def _deliver(name: str, array: Any, out: Tensor | None, requires_grad: Any, sequence: bool = False) -> Tensor:
     if out is None:
         return finish(array, requires_grad)
-    from ..ops.core.row import write_out
     made = wrap(array)
     if sequence and out.shape != made.shape and out.numel() == made.numel():
         made = made.reshape(out.shape)  # a sequence of as many elements fills any shape

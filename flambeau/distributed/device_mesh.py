@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from .. import distributed as dist
+from ..creation.factories import tensor
 
 __all__ = ["DeviceMesh", "init_device_mesh"]
 
@@ -119,7 +120,6 @@ class DeviceMesh:
     # --------------------------------------------------------------------------------------------------- questions
     @property
     def mesh(self) -> Any:
-        from ..creation.factories import tensor
         return tensor(self._ranks).reshape(self.shape)
 
     @property

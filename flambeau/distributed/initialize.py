@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import socket
 import zlib
 from typing import Any
 
@@ -12,6 +13,7 @@ from .groups import Backend, BackendConfig, GroupMember, ProcessGroup, default_p
 from .monitor import Monitor
 from .rendezvous import rendezvous, slurm
 from .stores import PrefixStore, Store
+from .tcp_store import TCPStore
 
 __all__ = ["init_process_group", "new_group", "new_subgroups", "new_subgroups_by_enumeration", "split_group"]
 
@@ -72,10 +74,7 @@ def _from_mpiexec(init_method: str | None, rank: int, world_size: int) -> bool:
 
 def _found_by_mpi(timeout: datetime.timedelta) -> tuple[Store, int, int, Any]:
     """The world that mpiexec made; its first process serves a store, and tells the others where."""
-    import socket
-
     from .mpi.start import world_of_mpiexec
-    from .tcp_store import TCPStore
     communicator = world_of_mpiexec()
     rank, size = communicator.rank, communicator.size
     served = TCPStore("localhost", 0, None, True, timeout, wait_for_workers=False) if rank == 0 else None

@@ -7,6 +7,8 @@ import pickle
 from typing import Any
 
 from ..creation.factories import empty, tensor, zeros
+from ..ops.shape.joining import cat
+from ..tensors.dtypes import int64, uint8
 from ..tensors.interop import frombuffer
 from ..tensors.tensor import Tensor
 from . import collectives, messages
@@ -25,7 +27,6 @@ def _device(group: ProcessGroup, device: Any) -> Any:
 def _packed(value: Any, device: Any) -> Tensor:
     file = io.BytesIO()
     pickle.Pickler(file, protocol=pickle.HIGHEST_PROTOCOL).dump(value)
-    from ..tensors.dtypes import uint8
     return frombuffer(bytearray(file.getvalue()), dtype=uint8).to(device)
 
 
@@ -34,7 +35,6 @@ def _unpacked(data: Tensor, size: int) -> Any:
 
 
 def _lengths(values: list[int], device: Any) -> Tensor:
-    from ..tensors.dtypes import int64
     return tensor(values, dtype=int64, device=device)
 
 
@@ -104,8 +104,6 @@ def broadcast_object_list(object_list: list[Any], src: int | None = None, group:
 
 def _hand_over(objects: list[Any], data: list[Tensor], sizes: list[int], device: Any, mine: bool, move: Any) -> None:
     """Objects' bytes, joined, from one process to others."""
-    from ..ops.shape.joining import cat
-    from ..tensors.dtypes import uint8
     joined = cat(data) if mine and data else empty(sum(sizes), dtype=uint8, device=device)
     move(joined)
     if not mine:
@@ -162,7 +160,6 @@ def scatter_object_list(scatter_object_output_list: list[Any], scatter_object_in
     sizes = _lengths([d.numel() for d in data] if mine else [0] * found.size(), where)
     collectives.broadcast(sizes, group=group, group_src=root)
     lengths = sizes.tolist()
-    from ..tensors.dtypes import uint8
     part = empty(max(lengths), dtype=uint8, device=where)
     collectives.scatter(part, [_padded(d, max(lengths)) for d in data] or None, group=group, group_src=root)
     scatter_object_output_list[0] = _unpacked(part, lengths[found.rank()])

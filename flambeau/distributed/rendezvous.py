@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlparse
 
 from .stores import FileStore, Store
+from .tcp_store import TCPStore
 
 __all__ = ["register_rendezvous_handler", "rendezvous"]
 
@@ -69,7 +70,6 @@ def _tcp(url: str, timeout: datetime.timedelta = _TIMEOUT, **options: Any) -> It
 
 def _tcp_store(host: str, port: int, rank: int, size: int, timeout: datetime.timedelta, served: bool = False) -> Store:
     """The store of rank 0, or of a launcher that serves it already."""
-    from .tcp_store import TCPStore
     return TCPStore(host, port, size, rank == 0 and not served, timeout, wait_for_workers=False, multi_tenant=True)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .. import Tensor
+from .. import Tensor, finfo, full
 from .. import cat as _join
 from .. import stack as _pile
 from ..linalg import cholesky_ex, eigvalsh
@@ -197,7 +197,6 @@ class _LowerCholesky(_LowerTriangular):
 
 class _CorrCholesky(_LowerCholesky):
     def check(self, value: Tensor) -> Tensor:
-        from .. import finfo
         tolerance = finfo(value.dtype).eps * value.size(-1) * 10  # grows with the length of the rows
         lengths = value.norm(dim=-1)
         return super().check(value) & (lengths - 1).abs().le(tolerance).all(dim=-1)
@@ -207,7 +206,6 @@ class _Square(Constraint):
     event_dim = 2
 
     def check(self, value: Tensor) -> Tensor:
-        from .. import full
         return full(value.shape[:-2], value.shape[-2] == value.shape[-1], device=value.device)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .. import Tensor, broadcast_shapes, cat, eye, finfo, stack
+from ..linalg import cholesky
 from ..nn.functional import pad, softmax, softplus
 from ..types import _Number
 from . import constraints
@@ -404,7 +405,6 @@ class PositiveDefiniteTransform(_Alike):
         return factor @ factor.mT
 
     def _inverse(self, y: Tensor) -> Tensor:
-        from ..linalg import cholesky
         return LowerCholeskyTransform().inv(cholesky(y))
 
 

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ..autograd.modes import no_grad
+from ..creation.factories import empty_like
+from ..ops.pointwise.convert import parse_to as parse
 from ..ops.rare import swap_tensors
 from ..tensors import dtypes as _dtypes
 from ..tensors.tensor import Tensor
@@ -146,7 +148,6 @@ class Conversion:
 
     def to_empty(self: S, *, device: Any, recurse: bool = True) -> S:
         """Moves everything to a device without copying: the values are whatever the memory holds."""
-        from ..creation.factories import empty_like
         return self._apply(lambda t: empty_like(t, device=device), recurse=recurse)
 
     def share_memory(self: S) -> S:
@@ -167,7 +168,6 @@ def _with_data(grad: Tensor, moved: Tensor) -> Tensor:
 
 def parse_to(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool, Any]:
     """(device, dtype, non_blocking, memory_format) from the arguments that Module.to takes."""
-    from ..ops.pointwise.convert import parse_to as parse
     dtype, device, non_blocking, copy, memory_format = parse(args, kwargs)
     if copy:
         raise RuntimeError(".to() does not accept copy argument")

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..autograd.modes import no_grad
 from ..ops.core.overrides import wrap_torch_function
+from ..ops.random.factories import randperm
 from ..tensors.tensor import Tensor
 
 __all__ = ["calculate_gain", "uniform_", "normal_", "trunc_normal_", "constant_", "ones_", "zeros_", "eye_", "dirac_",
@@ -286,7 +287,6 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any =
     """
     if tensor.ndimension() != 2:
         raise ValueError("Only tensors with 2 dimensions are supported")
-    from ..ops.random.factories import randperm
     rows, columns = tensor.shape
     zeros = math.ceil(sparsity * rows)
     with no_grad():

@@ -6,6 +6,7 @@ import numbers
 from typing import Any
 
 from ..creation.factories import ones, tensor, zeros
+from ..ops.core.row import FUNCTIONS
 from ..tensors import dtypes as _dtypes
 from ..tensors.tensor import Tensor
 from . import functional as F
@@ -527,7 +528,6 @@ class CrossMapLRN2d(Layer):
     def forward(self, input: Tensor) -> Tensor:
         if input.dim() != 4:
             raise ValueError(f"CrossMapLRN2d: Expected input to be 4D, got {input.dim()}D instead.")
-        from ..ops.core.row import FUNCTIONS
         cat = FUNCTIONS["cat"]
         first = min(int((self.size - 1) / 2 + 1), input.size(1))
         reach = first - 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..creation.factories import empty
-from ..ops.core.overrides import DisableTorchFunctionSubclass, _convert
+from ..ops.core.overrides import DisableTorchFunctionSubclass, _convert, activate
 from ..tensors.parameter import (
     Buffer,
     Parameter,
@@ -13,7 +13,7 @@ from ..tensors.parameter import (
     _rebuild_parameter,
     _rebuild_parameter_with_state,
 )
-from ..tensors.tensor import Tensor
+from ..tensors.tensor import Tensor, wrap_as
 
 __all__ = ["Parameter", "UninitializedParameter", "is_lazy", "Buffer", "UninitializedBuffer",
            "UninitializedTensorMixin"]
@@ -137,8 +137,6 @@ class UninitializedBuffer(UninitializedTensorMixin, Tensor):
 
 
 def _bare(cls: type, data: Tensor, requires_grad: bool) -> Any:
-    from ..ops.core.overrides import activate
-    from ..tensors.tensor import wrap_as
     activate()  # from now on operations ask their arguments, so that this one can refuse
     made = wrap_as(cls, data._array)
     if requires_grad:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+import weakref
 from collections import OrderedDict, namedtuple
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -34,7 +35,6 @@ class _WithModule:
     """A load_state_dict pre-hook that wants the module as its first argument."""
 
     def __init__(self, hook: Callable, module: Any):
-        import weakref
         self.hook, self.module = hook, weakref.ref(module)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

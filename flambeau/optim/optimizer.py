@@ -18,8 +18,12 @@ from ..autograd.hooks import RemovableHandle
 from ..autograd.modes import enable_grad, no_grad
 from ..autograd.state import CAPTURE, NO_GRAD, PROFILE
 from ..autograd.state import state as mode_state
+from ..creation.factories import tensor
+from ..ops.pointwise.complex import view_as_real
+from ..tensors.dtypes import float32, float64, get_default_dtype
 from ..tensors.tensor import Tensor
 from ..tensors.tensor import _captured_grad as captured_grad
+from ..utils._foreach_utils import _group_tensors_by_device_and_dtype
 from ._steps import step_number
 
 
@@ -307,7 +311,6 @@ class Optimizer:
     # ------------------------------------------------------------------------- for rules written after PyTorch's own
     @staticmethod
     def _group_tensors_by_device_and_dtype(tensorlistlist: Any, with_indices: bool = False) -> dict[Any, Any]:
-        from ..utils._foreach_utils import _group_tensors_by_device_and_dtype
         return _group_tensors_by_device_and_dtype(tensorlistlist, with_indices)
 
     @staticmethod
@@ -425,8 +428,6 @@ def check_floating(p: Tensor) -> None:
 
 def counter(start: float = 0.0) -> Tensor:
     """A step count, a float32 tensor as in PyTorch's files."""
-    from ..creation.factories import tensor
-    from ..tensors.dtypes import float32, float64, get_default_dtype
     return tensor(float(start), dtype=float64 if get_default_dtype() is float64 else float32)
 
 
@@ -435,7 +436,6 @@ def real_views(params: list[Tensor], grads: list[Tensor], states: list[dict[str,
     if not any(p.is_complex() for p in params):
         return params, grads, states
     params, grads, states = list(params), list(grads), [dict(s) for s in states]
-    from ..ops.pointwise.complex import view_as_real
     for i, p in enumerate(params):
         if p.is_complex():
             params[i], grads[i] = view_as_real(p), view_as_real(grads[i].resolve_conj())

@@ -6,6 +6,7 @@ is used, so that a crafted file is refused with an error and costs no more memor
 
 from __future__ import annotations
 
+import hashlib
 import struct
 import zlib
 from typing import Any
@@ -78,7 +79,6 @@ class ArchiveWriter:
 
     def _identity(self) -> bytes:
         """Forty digits made from the records' names and contents: the same content has the same number."""
-        import hashlib
         names, contents = hashlib.sha256(), hashlib.sha256()
         for path, crc, size, _ in self.entries:
             names.update(path.partition(b"/")[2] + b"\0")

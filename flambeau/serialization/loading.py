@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import mmap as _mmap
 import os
 import pickle
 import warnings
@@ -246,7 +247,6 @@ def _load_zip(reading: _Reading, file: Any, path: Any, mmap: bool) -> Any:
 
 
 def _map(path: Any, file: Any, length: int) -> Any:
-    import mmap as _mmap
     if current.mmap_flags != getattr(_mmap, "MAP_SHARED", object()):
         return _memory.mapped(file, length, current.mmap_flags)
     with open(path, "r+b") as writable:

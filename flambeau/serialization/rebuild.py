@@ -15,10 +15,12 @@ from typing import Any
 from ..backends import pending, registry
 from ..backends.cpu import creation as _cpu
 from ..ops.core.export import FUNCTIONS
+from ..tensors import formats
 from ..tensors import parameter as _parameter
 from ..tensors.device import META, to_device
 from ..tensors.dtypes import dtype as _dtype
 from ..tensors.dtypes import int64
+from ..tensors.parameter import Parameter
 from ..tensors.storage import TypedStorage
 from ..tensors.tensor import Tensor, wrap, wrap_as
 
@@ -39,7 +41,6 @@ def rebuild_meta(cls: type, shape: tuple[int, ...], stride: tuple[int, ...], dty
 
 
 def rebuild_parameter(data: Tensor, requires_grad: bool) -> Tensor:
-    from ..tensors.parameter import Parameter
     return Parameter(data, requires_grad)
 
 
@@ -184,7 +185,6 @@ def sparse_checked_at_the_end() -> Iterator[None]:
 
 
 def _rebuild_sparse_tensor(layout: Any, data: Any) -> Tensor:
-    from ..tensors import formats
     if layout is not formats.sparse_coo:
         raise NotImplementedError(f"tensors of layout {layout} cannot be loaded: flambeau has only strided and "
                                   "sparse_coo tensors")

@@ -102,7 +102,7 @@ def _picked(x: CudaArray, values: CudaArray, places: CudaArray, sizes: tuple[int
     last.run(values, places, parts, part_places)
 
 
-def _dim(name: str, x: CudaArray, axis: int, keepdim: bool, least: bool) -> Any:
+def _dim(name: str, least: bool, x: CudaArray, axis: int, keepdim: bool = False) -> Any:
     if x.dtype not in COMPUTED:
         return NotImplemented
     values, places = blank(name, x, axis, keepdim)
@@ -111,7 +111,7 @@ def _dim(name: str, x: CudaArray, axis: int, keepdim: bool, least: bool) -> Any:
     return values, places
 
 
-def _place(name: str, x: CudaArray, axis: int | None, keepdim: bool, least: bool) -> Any:
+def _place(name: str, least: bool, x: CudaArray, axis: int | None = None, keepdim: bool = False) -> Any:
     if x.dtype not in COMPUTED or not x.size:
         return NotImplemented
     places, dense = blank(name, x, axis, keepdim), contiguous(x)
@@ -120,24 +120,9 @@ def _place(name: str, x: CudaArray, axis: int | None, keepdim: bool, least: bool
     return places
 
 
-@enter("max_dim", repeatable=True)
-def max_dim(x: CudaArray, axis: int, keepdim: bool = False) -> Any:
-    return _dim("max_dim", x, axis, keepdim, False)
-
-
-@enter("min_dim", repeatable=True)
-def min_dim(x: CudaArray, axis: int, keepdim: bool = False) -> Any:
-    return _dim("min_dim", x, axis, keepdim, True)
-
-
-@enter("argmax", repeatable=True)
-def argmax(x: CudaArray, axis: int | None = None, keepdim: bool = False) -> Any:
-    return _place("argmax", x, axis, keepdim, False)
-
-
-@enter("argmin", repeatable=True)
-def argmin(x: CudaArray, axis: int | None = None, keepdim: bool = False) -> Any:
-    return _place("argmin", x, axis, keepdim, True)
+for _least, _names in enumerate((("max_dim", "argmax"), ("min_dim", "argmin"))):
+    for _name, _function in zip(_names, (_dim, _place)):
+        enter(_name, repeatable=True)(functools.partial(_function, _name, bool(_least)))
 
 
 @enter("aminmax", repeatable=True)

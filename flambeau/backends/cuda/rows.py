@@ -151,8 +151,8 @@ def settled(made: CudaArray, out: CudaArray) -> CudaArray:
 
 
 # ------------------------------------------------------------------------------------------------------------ softmax
-def _softmax(x: CudaArray, axis: int, dtype: np.dtype | None, log: bool, safe: bool = False) -> Any:
-    dtype = dtype or x.dtype
+def _softmax(name: str, x: CudaArray, axis: int, dtype: np.dtype | None = None) -> Any:
+    dtype, log, safe = dtype or x.dtype, name == "log_softmax", name == "safe_softmax"
     if x.dtype not in COMPUTED or COMPUTED.get(dtype) not in ("f32", "f64"):
         return NotImplemented
     out = blank("log_softmax" if log else "softmax", x, axis, dtype)
@@ -166,20 +166,8 @@ def _softmax(x: CudaArray, axis: int, dtype: np.dtype | None, log: bool, safe: b
     return settled(made, out)
 
 
-@enter("softmax", repeatable=True)
-def softmax(x: CudaArray, axis: int, dtype: np.dtype | None = None) -> Any:
-    return _softmax(x, axis, dtype, False)
-
-
-@enter("safe_softmax", repeatable=True)
-def safe_softmax(x: CudaArray, axis: int, dtype: np.dtype | None) -> Any:
-    """Rows of nothing but -inf become zeros."""
-    return _softmax(x, axis, dtype, False, True)
-
-
-@enter("log_softmax", repeatable=True)
-def log_softmax(x: CudaArray, axis: int, dtype: np.dtype | None = None) -> Any:
-    return _softmax(x, axis, dtype, True)
+for _name in ("softmax", "safe_softmax", "log_softmax"):  # safe: rows of nothing but -inf become zeros
+    enter(_name, repeatable=True)(functools.partial(_softmax, _name))
 
 
 def _backward(name: str, grad: CudaArray, result: CudaArray, axis: int) -> Any:
@@ -199,14 +187,8 @@ def _backward(name: str, grad: CudaArray, result: CudaArray, axis: int) -> Any:
     return settled(made, out)
 
 
-@enter("softmax_backward", repeatable=True)
-def softmax_backward(grad: CudaArray, result: CudaArray, axis: int) -> Any:
-    return _backward("softmax_backward", grad, result, axis)
-
-
-@enter("log_softmax_backward", repeatable=True)
-def log_softmax_backward(grad: CudaArray, result: CudaArray, axis: int) -> Any:
-    return _backward("log_softmax_backward", grad, result, axis)
+for _name in ("softmax_backward", "log_softmax_backward"):
+    enter(_name, repeatable=True)(functools.partial(_backward, _name))
 
 
 def gathered(x: CudaArray, axes: Any) -> tuple[CudaArray, int, int, int]:

@@ -146,29 +146,9 @@ def _run(name: str, join: str, x: CudaArray, axis: int, *args: Any, reversed_: b
     return made
 
 
-@enter("cumsum", repeatable=True)
-def cumsum(x: CudaArray, axis: int, dtype: np.dtype | None = None) -> Any:
-    return _run("cumsum", _SUM, x, axis, dtype)
-
-
-@enter("cumprod", repeatable=True)
-def cumprod(x: CudaArray, axis: int, dtype: np.dtype | None = None) -> Any:
-    return _run("cumprod", _PRODUCT, x, axis, dtype)
-
-
-@enter("cumsum_from_end", repeatable=True)
-def cumsum_from_end(x: CudaArray, axis: int) -> Any:
-    return _run("cumsum_from_end", _SUM, x, axis, reversed_=True)
-
-
-@enter("cummax", repeatable=True)
-def cummax(x: CudaArray, axis: int) -> Any:
-    return _run("cummax", _MOST, x, axis)
-
-
-@enter("cummin", repeatable=True)
-def cummin(x: CudaArray, axis: int) -> Any:
-    return _run("cummin", _LEAST, x, axis)
+for _name, _join in (("cumsum", _SUM), ("cumprod", _PRODUCT), ("cummax", _MOST), ("cummin", _LEAST)):
+    enter(_name, repeatable=True)(functools.partial(_run, _name, _join))
+enter("cumsum_from_end", repeatable=True)(functools.partial(_run, "cumsum_from_end", _SUM, reversed_=True))
 
 
 @enter("logcumsumexp", repeatable=True)

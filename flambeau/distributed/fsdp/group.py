@@ -12,6 +12,7 @@ from typing import Any
 
 from ... import distributed as dist
 from ...autograd.modes import no_grad
+from ...backends import registry
 from ...creation.factories import empty, zeros
 from ...nn.parameter import Parameter
 from ...ops.core.export import FUNCTIONS
@@ -259,7 +260,6 @@ class ParameterGroup:
 
 def _nothing(array: Any) -> Any:
     """An array of the same shape without memory of its own: one element, shown everywhere."""
-    from ...backends import registry
     backend = registry.backend_of(array)
     one = backend.zeros((1,) * array.ndim, array.dtype) if array.ndim else backend.zeros((), array.dtype)
     return backend.as_strided(one, array.shape, (0,) * array.ndim, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from array import array
 from collections.abc import Callable
 from typing import Any
 
@@ -234,7 +235,6 @@ class MpiEngine(Engine):
     def _exchange(self, name: str, buffer: Tensor, given: list[int], made: Tensor, wanted: list[int],
                   after: Callable[[], None] | None, result: list[Tensor]) -> Work:
         """What one rank gives another must be what that one wants of it: they tell each other, at the same time."""
-        from array import array
         counts, told = array("q", given), array("q", [0] * self.size)
         tell = self.agreement.communicator.Ialltoall(counts, told)
 

@@ -11,9 +11,11 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ... import distributed as dist
 from ...autograd.modes import no_grad
 from ...autograd.node import start_counter
 from ...creation import factories
+from ...nn.parameter import Parameter
 from ...ops.core.overrides import retype
 from ...tensors.tensor import Size, Tensor
 from ..device_mesh import DeviceMesh, current_mesh
@@ -202,7 +204,6 @@ class DTensor(Tensor):
 
     def _largest_of_all(self, value: Tensor) -> None:
         """A local number becomes the largest that a process of the mesh has (GradScaler asks it for "a piece was infinite")."""
-        from ... import distributed as dist
         for i, n in enumerate(self._spec.mesh.shape):
             if n > 1:
                 dist.all_reduce(value, op=dist.ReduceOp.MAX, group=self._spec.mesh.get_group(i))
@@ -264,7 +265,6 @@ def distribute_tensor(tensor: Tensor, device_mesh: DeviceMesh | None = None, pla
                       src_data_rank: int | None = 0) -> DTensor:
     """A tensor spread over a mesh: everybody gets its piece of what the process at src_data_rank has (in each dimension of the
     mesh; None: of its own tensor, without communication)."""
-    from ... import distributed as dist
     mesh = current_mesh() if device_mesh is None else device_mesh
     placements = normalized(placements, mesh, tensor.ndim)
     if is_partial(placements):
@@ -302,7 +302,6 @@ def distribute_module(module: Any, device_mesh: DeviceMesh | None = None, partit
                       input_fn: Callable | None = None, output_fn: Callable | None = None) -> Any:
     """Makes all parameters of a module DTensors: partition_fn(name, submodule, mesh) those that it chooses, all others are
     replicated. input_fn(module, inputs, mesh) and output_fn(module, outputs, mesh) run around the forward pass."""
-    from ...nn.parameter import Parameter
     mesh = current_mesh() if device_mesh is None else device_mesh
     everywhere = (Replicate(),) * mesh.ndim
     for name, inner in module.named_modules():

@@ -15,6 +15,7 @@ from typing import Any
 from ...creation.factories import arange, tensor, zeros
 from ...func.batching import vmap
 from ...ops.core.row import FUNCTIONS
+from ...tensors.dtypes import int32, int64
 from ...tensors.tensor import Tensor
 
 DEFAULT_BLOCK_SIZE = 128
@@ -137,12 +138,10 @@ def _ordered_to_dense(counts: Tensor, indices: Tensor) -> Tensor:
 
 
 def _int32() -> Any:
-    from ...tensors.dtypes import int32
     return int32
 
 
 def _int64() -> Any:
-    from ...tensors.dtypes import int64
     return int64
 
 

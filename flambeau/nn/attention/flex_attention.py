@@ -9,9 +9,11 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from ...creation.factories import ones, zeros
 from ...ops.core.row import FUNCTIONS
 from ...ops.layers.attention import _safe_softmax
 from ...ops.linalg.matmul import matmul
+from ...tensors.dtypes import int32
 from ...tensors.tensor import Tensor
 from .block_masks import (
     DEFAULT_BLOCK_SIZE,
@@ -50,8 +52,6 @@ class AuxOutput(NamedTuple):
 
 def _create_empty_block_mask(query: Tensor, key: Tensor) -> BlockMask:
     """The mask that leaves everything: one block as large as can be."""
-    from ...creation.factories import ones, zeros
-    from ...tensors.dtypes import int32
     return BlockMask.from_kv_blocks(ones(1, 1, 1, dtype=int32, device=query.device),
                                     zeros(1, 1, 1, 1, dtype=int32, device=query.device),
                                     BLOCK_SIZE=_LARGE_SPARSE_BLOCK_SIZE, seq_lengths=(1, 1))

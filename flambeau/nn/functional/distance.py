@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...autograd.modes import no_grad
+from ...creation.factories import triu_indices
 from ...ops.core.row import public
 from ...ops.pointwise.families import broadcast_error
 from ...ops.reduce.vector_norms import vector_norm
@@ -49,7 +50,6 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
         raise RuntimeError(f"pdist only supports floating-point dtypes, got: {input.dtype}")
     if p < 0:
         raise RuntimeError(f"pdist only supports non-negative p values, got: {p}")
-    from ...creation.factories import triu_indices
     n = input.shape[0]
     if n < 2:
         return input.new_zeros((0,)) + input.sum() * 0 if input.requires_grad else input.new_zeros((0,))

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from ...autograd.modes import no_grad
 from ...ops.core import overrides as _overrides
 from ...ops.core.row import FUNCTIONS, _type_word, autocast_as, check_dtype
 from ...ops.layers import losses as _ops
@@ -17,6 +18,7 @@ from ...tensors.tensor import Tensor
 from .. import _reduction
 from .activations import functional, logsigmoid
 from .distance import pairwise_distance
+from .linear_ops import linear
 
 __all__ = ["l1_loss", "mse_loss", "smooth_l1_loss", "huber_loss", "cross_entropy", "nll_loss", "binary_cross_entropy",
            "binary_cross_entropy_with_logits", "kl_div", "poisson_nll_loss", "gaussian_nll_loss",
@@ -192,7 +194,6 @@ def _smaller(input: Tensor, var: Tensor) -> bool:
 
 
 def _no_grad() -> Any:
-    from ...autograd.modes import no_grad
     return no_grad()
 
 
@@ -372,7 +373,6 @@ def linear_cross_entropy(input: Tensor, linear_weight: Tensor, target: Tensor, *
     >>> F.linear_cross_entropy(torch.ones(2, 3), torch.zeros(4, 3), torch.tensor([0, 3]))
     tensor(1.3863)
     """
-    from ...ops.layers.linear import linear
     if input.ndim not in (1, 2):
         raise RuntimeError(f"expected input with dimensionality 1 or 2, got {input.ndim}")
     if linear_weight.ndim < 2:

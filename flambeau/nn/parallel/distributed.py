@@ -15,6 +15,7 @@ from ...creation.factories import ones, tensor, zeros
 from ...distributed.algorithms.join import Join, Joinable, JoinHook
 from ...tensors.tensor import Tensor
 from ..module import Module
+from ..parameter import is_lazy
 from .buckets import assign, flattened, written_back
 from .reducer import Reducer
 
@@ -121,7 +122,6 @@ class DistributedDataParallel(Module, Joinable):
         if any(hasattr(p, "device_mesh") for p in found.values()):
             raise NotImplementedError("DistributedDataParallel of DTensor parameters is not implemented in flambeau: "
                                       "fully_shard goes together with tensor parallel")
-        from ..parameter import is_lazy
         if any(is_lazy(p) for p in found.values()):
             raise RuntimeError("Modules with uninitialized parameters can't be used with `DistributedDataParallel`. Run a "
                                "dummy forward pass to correctly initialize the modules")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...autograd.modes import is_grad_enabled, set_grad_enabled
+from ...tensors.tensor import Tensor
 from ..module import Module
 
 __all__ = ["get_a_var", "parallel_apply"]
@@ -14,7 +15,6 @@ __all__ = ["get_a_var", "parallel_apply"]
 
 def get_a_var(obj: Any) -> Any:
     """The first tensor in containers."""
-    from ...tensors.tensor import Tensor
     if isinstance(obj, Tensor):
         return obj
     values = obj if isinstance(obj, (list, tuple)) else obj.values() if isinstance(obj, dict) else ()

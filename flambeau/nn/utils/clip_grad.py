@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ...autograd.modes import no_grad
+from ...creation.factories import tensor as make
 from ...ops.lists import fused
 from ...tensors.tensor import Tensor
 
@@ -29,7 +30,6 @@ def get_total_norm(tensors: Any, norm_type: float = 2.0, error_if_nonfinite: boo
     tensor(5.)
     """
     tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
-    from ...creation.factories import tensor as make
     if not tensors:
         return make(0.0)
     norm_type = float(norm_type)

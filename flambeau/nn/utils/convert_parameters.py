@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from ...ops.shape.joining import cat
 from ...tensors.tensor import Tensor
 
 __all__ = ["parameters_to_vector", "vector_to_parameters"]
@@ -24,7 +25,6 @@ def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
     >>> nn.utils.parameters_to_vector(nn.Linear(2, 3).parameters()).shape
     torch.Size([9])
     """
-    from ...ops.shape.joining import cat
     device = None
     vectors = []
     for p in parameters:

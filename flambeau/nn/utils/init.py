@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import Any
 
 from ..module import Module
@@ -22,5 +23,4 @@ def skip_init(module_cls: type, *args: Any, **kwargs: Any) -> Module:
 
 
 def _takes_device(module_cls: type) -> bool:
-    from inspect import signature
     return "device" in signature(module_cls).parameters

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
+from ... import nn
 from ..module import Module
 
 M = TypeVar("M", bound=Module)
@@ -30,7 +31,6 @@ def convert_conv3d_weight_memory_format(module: M, memory_format: Any) -> M:
 
 
 def _convert(module: M, memory_format: Any, dimensions: int, *names: str) -> M:
-    from ... import nn
     if isinstance(module, tuple(getattr(nn, name) for name in names)):
         weight = module.weight
         if weight.dim() == dimensions:

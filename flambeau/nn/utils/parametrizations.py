@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TypeVar
 
+from ... import allclose, cat, eye, finfo, geqrf, matrix_exp, randn, zeros_like
 from ...autograd.modes import no_grad
 from ...tensors.tensor import Tensor
 from ..module import Module
@@ -31,7 +32,6 @@ class _OrthMaps(Enum):
 
 
 def _is_orthogonal(q: Tensor, eps: float | None = None) -> bool:
-    from ... import allclose, eye, finfo
     n, k = q.size(-2), q.size(-1)
     identity = eye(k, dtype=q.dtype, device=q.device)
     eps = 10.0 * n * finfo(q.dtype).eps if eps is None else eps
@@ -40,7 +40,6 @@ def _is_orthogonal(q: Tensor, eps: float | None = None) -> bool:
 
 def _make_orthogonal(a: Tensor) -> Tensor:
     """The orthogonal factor of a matrix (batch), chosen so that its triangular factor has a positive diagonal."""
-    from ... import geqrf
     from ...linalg import householder_product
     x, tau = geqrf(a)
     return householder_product(x, tau) * x.diagonal(dim1=-2, dim2=-1).sgn().unsqueeze(-2)
@@ -70,7 +69,6 @@ class _Orthogonal(Module):
 
     def _from_skew(self, x: Tensor) -> Tensor:
         """exp(A) or the Cayley transform of A, where A is the skew-symmetric matrix of x's lower triangle."""
-        from ... import cat, eye, matrix_exp
         from ...linalg import solve
         n, k = x.size(-2), x.size(-1)
         a = x.tril()
@@ -102,7 +100,6 @@ class _Orthogonal(Module):
         q = q.mT if transposed else q
         if not hasattr(self, "base"):
             return self._without_base(q, transposed)
-        from ... import cat, randn, zeros_like
         n, k = q.size(-2), q.size(-1)
         if n == k:
             q = q.clone() if _is_orthogonal(q) else _make_orthogonal(q)
@@ -118,7 +115,6 @@ class _Orthogonal(Module):
         if self.orthogonal_map is not _OrthMaps.householder:
             raise NotImplementedError("It is not possible to assign to the matrix exponential or the Cayley "
                                       "parametrizations when use_trivialization=False.")
-        from ... import geqrf
         a, tau = geqrf(q)
         diagonal = a.diagonal(dim1=-2, dim2=-1)
         diagonal.sign_()

@@ -6,6 +6,9 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from ...creation.factories import arange, empty_like, tensor
+from ...ops.shape.joining import cat, stack
+from ...tensors.dtypes import int64
 from ...tensors.tensor import Tensor
 
 __all__ = ["PackedSequence", "invert_permutation", "pack_padded_sequence", "pad_packed_sequence", "pad_sequence",
@@ -93,7 +96,6 @@ def invert_permutation(permutation: Tensor | None) -> Tensor | None:
     """The permutation that undoes another one."""
     if permutation is None:
         return None
-    from ...creation.factories import arange, empty_like
     result = empty_like(permutation)
     result.scatter_(0, permutation, arange(0, permutation.numel(), device=permutation.device))
     return result
@@ -105,8 +107,6 @@ def pack_padded_sequence(input: Tensor, lengths: Any, batch_first: bool = False,
 
     enforce_sorted: the lengths are decreasing already; otherwise the batch is sorted first.
     """
-    from ...creation.factories import tensor
-    from ...tensors.dtypes import int64
     if not isinstance(lengths, Tensor):
         lengths = tensor(list(lengths), dtype=int64)
     else:
@@ -122,7 +122,6 @@ def pack_padded_sequence(input: Tensor, lengths: Any, batch_first: bool = False,
 
 def _pack(input: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """(rows of the steps, how many in each step); the lengths decrease."""
-    from ...creation.factories import tensor
     if input.numel() == 0:
         raise RuntimeError("Cannot pack empty tensors.")
     if lengths.dim() != 1:
@@ -159,7 +158,6 @@ def _sizes(lengths: list[int]) -> list[int]:
 def pad_packed_sequence(sequence: PackedSequence, batch_first: bool = False, padding_value: float = 0.0,
                         total_length: int | None = None) -> tuple[Tensor, Tensor]:
     """Undoes pack_padded_sequence: (the padded batch, the lengths)."""
-    from ...creation.factories import tensor
     data, batch_sizes = sequence.data, sequence.batch_sizes.tolist()
     steps = len(batch_sizes)
     if total_length is not None:
@@ -191,7 +189,6 @@ def pad_sequence(sequences: Any, batch_first: bool = False, padding_value: float
         raise RuntimeError(f"Expected padding_side to be one of left or right, but got {padding_side}.")
     if not sequences:
         raise RuntimeError("received an empty list of sequences")
-    from ...ops.shape.joining import cat, stack
     longest = max(s.size(0) for s in sequences)
     trailing = sequences[0].shape[1:]
     rows = []
@@ -217,7 +214,6 @@ def unpad_sequence(padded_sequences: Tensor, lengths: Tensor, batch_first: bool 
 
 def pack_sequence(sequences: list[Tensor], enforce_sorted: bool = True) -> PackedSequence:
     """Packs a list of sequences of shape (length, *)."""
-    from ...creation.factories import tensor
     lengths = tensor([s.size(0) for s in sequences])
     return pack_padded_sequence(pad_sequence(sequences), lengths, enforce_sorted=enforce_sorted)
 

@@ -19,6 +19,7 @@ from ...backends import registry, values
 from ...backends.batched.arrays import BatchedArray
 from ...backends.cpu.creation import item_fits as _item_fits
 from ...backends.dtypes import COMPLEX
+from ...creation.factories import tensor
 from ...settings import alert_not_deterministic
 from ...tensors import dtypes as _dtypes
 from ...tensors.parameter import Parameter
@@ -27,6 +28,7 @@ from .. import rules
 from ..core import overrides as _overrides
 from ..core.row import ROWS, Row, _type_word, public
 from ..rules import moves
+from ..shape.joining import stack
 from ..shape.views import _select, _slice, viewable
 from ..shape.writing import write_row, writing
 
@@ -282,7 +284,6 @@ def _item(k: Any) -> Any:
                          f"indices (got {type(k).__name__})")
     if isinstance(k, (str, bytes)):
         raise TypeError(f"new(): invalid data type '{type(k).__name__}'")
-    from ...creation.factories import tensor
     made = tensor(list(k), dtype=None if len(k) else _dtypes.int64)
     # Other numbers in a list are cut to integers.
     return _item(made if made.dtype in _INDEX_DTYPES else made.to(_dtypes.int64))
@@ -563,7 +564,6 @@ def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
         step *= n
     if not out:
         return ()
-    from ..shape.joining import stack
     return stack(out[::-1], -1).unbind(-1)  # views of one tensor, as PyTorch's are
 
 

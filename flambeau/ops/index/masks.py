@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from ...tensors import dtypes as _dtypes
-from ...tensors.shapes import as_int
+from ...tensors.shapes import as_int, broadcast_shapes
 from ...tensors.tensor import Tensor
 from .. import rules
 from ..core.row import Row, _type_word, check_overlap, public
+from ..pointwise.families import broadcast_error
 from ..rules import moves
 from ..shape.writing import write_row
 from .indexing import number_for
@@ -32,7 +33,6 @@ _nonzero_static = Row("nonzero_static", "self size fill_value", takes="bifch", s
 
 def _unselect(grad: Tensor, shape: Any, mask: Tensor) -> Tensor:
     """Back to the broadcast shape of tensor and mask; the engine sums what was broadcast."""
-    from ...tensors.shapes import broadcast_shapes
     return grad.new_zeros(broadcast_shapes(shape, mask.shape)).masked_scatter(mask, grad)
 
 
@@ -59,8 +59,6 @@ def _broadcast(input: Tensor, mask: Tensor) -> Tensor:
     """The tensor expanded to the shape it has together with the mask."""
     if mask._array.shape == input._array.shape:
         return input
-    from ...tensors.shapes import broadcast_shapes
-    from ..pointwise.families import broadcast_error
     try:
         shape = broadcast_shapes(input.shape, mask.shape)
     except RuntimeError:

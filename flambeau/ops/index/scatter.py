@@ -7,12 +7,14 @@ from typing import Any
 
 from ...autograd.state import BATCHED, grad_enabled, state
 from ...backends import values
+from ...creation.factories import arange, empty
 from ...tensors import dtypes as _dtypes
 from ...tensors.shapes import broadcast_shapes, wrap_dim
 from ...tensors.tensor import Tensor
 from .. import rules
 from ..core.row import Row, _type_word, public
 from ..rules import moves
+from ..shape.joining import stack
 from ..shape.writing import writing
 from .indexing import added_rows, number_for
 
@@ -323,9 +325,7 @@ def _sparse_gather() -> Any:
 
 def _sparse_places(grad: Tensor, shape: tuple[int, ...], dim: int, index: Tensor) -> Tensor:
     """A sparse tensor of this shape with the elements of grad at the places that gather took them from."""
-    from ...creation.factories import arange, empty
     from ...sparse import sparse_coo_tensor
-    from ..shape.joining import stack
     if not shape:
         return sparse_coo_tensor(empty((0, grad.numel()), dtype=index.dtype), grad.reshape(-1), shape)
     if not grad.dim():

@@ -8,6 +8,7 @@ from typing import Any
 from ...autograd.state import FORWARD_AD, state
 from ...backends import registry
 from ...backends.cpu.layers import attention as _kernels  # noqa: F401  (enters the kernels into the table)
+from ...tensors.dtypes import bool_
 from ...tensors.shapes import broadcast_shapes
 from ...tensors.tensor import Tensor
 from .. import rules
@@ -61,7 +62,6 @@ def _with_causal(attn_mask: Tensor | None, query: Tensor, key: Tensor) -> Tensor
 
 
 def _bool() -> Any:
-    from ...tensors.dtypes import bool_
     return bool_
 
 

@@ -11,6 +11,7 @@ import math
 from ...autograd.state import state
 from ...backends import registry
 from ...backends.cpu.table import KERNELS
+from ...creation.like import empty_like
 from ...creation.random import call as draw
 from ...creation.random import default_generator
 from ...tensors.parameter import Parameter
@@ -31,7 +32,6 @@ def check_probability(p: float) -> None:
 
 def _noise(input: Tensor, p: float, features: bool) -> Tensor:
     """A tensor of 0 and 1 like the input, or one per channel of it; ones with probability 1 - p."""
-    from ...creation.like import empty_like
     if not features:
         return empty_like(input.detach()).bernoulli_(1 - p)
     if input.ndim < 2:

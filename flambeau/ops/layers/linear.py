@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...autograd.node import shown_edge
 from ...autograd.state import FOLLOW, FOLLOWED, NO_GRAD, state
 from ...backends import registry
 from ...backends.cpu.layers import linear as _kernels
@@ -83,7 +84,6 @@ def _transposition(edge: Any) -> Any:
 
 
 def _shown(self: Any) -> Any:
-    from ...autograd.node import shown_edge
     bias, mat1, weight = self.next
     pairs = [shown_edge(bias), shown_edge(mat1)]
     pairs.append((_transposition(weight), 0))

@@ -18,6 +18,7 @@ from ...backends import registry, values
 from ...backends.cpu.layers import ctc as _ctc  # noqa: F401  (enters its kernels into the table)
 from ...backends.cpu.layers import losses as _kernels  # noqa: F401  (likewise)
 from ...backends.cpu.table import KERNELS
+from ...creation.factories import ones, tensor
 from ...tensors import dtypes as _dtypes
 from ...tensors.parameter import Parameter
 from ...tensors.shapes import broadcast_shapes
@@ -224,7 +225,6 @@ def _shown(self: Any) -> Any:
 
 
 def _ones(*shape: int) -> Tensor:
-    from ...creation.factories import ones
     return ones(*shape)
 
 
@@ -291,7 +291,6 @@ ctc_row = Row("ctc_loss", "log_probs targets input_lengths target_lengths blank 
 
 def lengths_of(value: Any, like: Tensor, name: str) -> Tensor:
     """Lengths given as a tensor, list or tuple, as an int64 tensor."""
-    from ...creation.factories import tensor
     made = value.to(_dtypes.int64) if isinstance(value, Tensor) else tensor(
         [int(v) for v in value] if isinstance(value, (list, tuple)) else [int(value)], dtype=_dtypes.int64)
     if isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex()):

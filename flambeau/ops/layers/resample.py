@@ -7,8 +7,10 @@ import warnings
 from typing import Any
 
 from ...autograd.modes import enable_grad, no_grad
+from ...autograd.passes import grad as differentiate
 from ...autograd.state import grad_enabled
 from ...backends.cpu.layers import resample as _kernels  # noqa: F401  (enters the kernels into the table)
+from ...creation.factories import linspace, ones
 from ...tensors import dtypes as _dtypes
 from ...tensors.tensor import Tensor
 from .. import rules
@@ -165,7 +167,6 @@ _MODES, _PADDINGS = ("bilinear", "nearest", "bicubic"), ("zeros", "border", "ref
 def _grid_grad(index: int) -> Any:
     """The sampling is written with tensor operations; its gradient is theirs."""
     def formula(grad, input, grid, interpolation_mode, padding_mode, align_corners):
-        from ...autograd.passes import grad as differentiate
         again = grad_enabled()
         with enable_grad():
             pair = [input, grid] if again else [input.detach(), grid.detach()]
@@ -338,7 +339,6 @@ def grid_sampler(input: Tensor, grid: Tensor, interpolation_mode: int, padding_m
 
 def _base_grid(theta: Tensor, size: Any, align: bool) -> Tensor:
     """Homogeneous coordinates (points, dims + 1) of an evenly spaced grid."""
-    from ...creation.factories import linspace, ones
     dims = len(size)
     parts = []
     for d in reversed(range(dims)):

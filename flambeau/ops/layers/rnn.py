@@ -13,7 +13,7 @@ from ...autograd.state import AUTOCAST, FORWARD_AD, state
 from ...backends import registry
 from ...backends.cpu.layers import rnn as _kernels  # noqa: F401  (enters the kernels into the table)
 from ...tensors.tensor import Tensor
-from ..core.row import FUNCTIONS, Row, public
+from ..core.row import FUNCTIONS, Row, _type_word, public
 from ..core.steps import by_steps
 from ..linalg.matmul import linear
 from ..rules import layers
@@ -133,7 +133,6 @@ def _same_dtype(name: str, x: Tensor, *others: Any) -> None:
 
 
 def _short(t: Tensor) -> str:
-    from ..core.row import _type_word
     return _type_word(t.dtype)
 
 

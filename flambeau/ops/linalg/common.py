@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from ...autograd import grad as autograd_grad
 from ...autograd.state import FORWARD_AD, NO_GRAD, looked_at, mode_bits, state
 from ...backends.batched.arrays import innermost
 from ...backends.cpu.table import KERNELS
@@ -103,7 +104,6 @@ def replay(function: Callable[..., Tensor], inputs: tuple[Tensor, ...], grads: A
 
     Inputs stay in the graph when a second derivative is being recorded; otherwise they are taken as fresh leaves.
     """
-    from ...autograd import grad as autograd_grad
     again = not state.mode & NO_GRAD
     if again:
         leaves = [t if t.requires_grad else t.detach().requires_grad_() for t in inputs]

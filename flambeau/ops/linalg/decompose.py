@@ -6,6 +6,7 @@ from typing import Any
 
 from ...autograd.state import NO_GRAD, mode_bits
 from ...backends.strides import contiguous_strides
+from ...creation.factories import eye, full
 from ...settings import warn_once
 from ...tensors import return_types
 from ...tensors.dtypes import finfo
@@ -28,7 +29,7 @@ from .common import (
     replay,
 )
 from .matmul import adjoint, matmul
-from .solve import _padded, _solve_triangular, _vector_rhs, solve
+from .solve import _padded, _solve_triangular, _vector_rhs, inv_ex, solve
 
 
 # ------------------------------------------------------------------------------------------------------------- QR
@@ -121,7 +122,6 @@ def _reflectors(a: Tensor, tau: Tensor, c: Tensor, order: range, conjugate: bool
 
 
 def _product_replay(a: Tensor, tau: Tensor) -> Tensor:
-    from ...creation.factories import eye
     start = eye(*a._array.shape[-2:], dtype=a.dtype, device=a.device).expand_as(a)
     return _reflectors(a, tau, start, range(tau._array.shape[-1] - 1, -1, -1), False)
 
@@ -367,7 +367,6 @@ def eigvals(A: Tensor) -> Tensor:
 # ------------------------------------------------------------------------------------- pseudo-inverse, least squares
 def _tolerances(A: Tensor, atol: Any, rtol: Any, function: str) -> tuple[Tensor, Tensor]:
     """Both as real tensors; the default is a multiple of the type's precision, or 0 when atol is given."""
-    from ...creation.factories import full
     real = A.dtype.to_real()
     given = atol is not None
     for name, value in (("atol", atol), ("rtol", rtol)):
@@ -516,7 +515,6 @@ def cond(A: Tensor, p: Any = None) -> Tensor:
     if not A._array.size:
         return A.new_zeros(A._array.shape[:-2], dtype=A.dtype.to_real())
     check_square(A, "linalg.cond", kernel="linalg_svd_cpu")
-    from .solve import inv_ex
     inverse, info = inv_ex(A)
     singular = info != 0
     inverse = inverse.masked_fill(singular.unsqueeze(-1).unsqueeze(-1), 0.0)

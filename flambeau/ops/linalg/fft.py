@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from ...creation.factories import arange
 from ...tensors import dtypes as _dtypes
 from ...tensors.shapes import wrap_dim
 from ...tensors.tensor import Tensor
@@ -309,7 +310,6 @@ ihfft2 = _two("ihfft2", ihfftn, "ihfftn over the last two dimensions.", None)
 
 # ------------------------------------------------------------------------------------------- frequencies and shifts
 def _frequencies(n: int, d: float, count: int, wrapped: int, options: dict[str, Any]) -> Tensor:
-    from ...creation.factories import arange
     dtype = options.get("dtype") or _dtypes.get_default_dtype()
     if not (dtype.is_floating_point or dtype.is_complex):
         raise RuntimeError(f"fftfreq requires a floating point or complex dtype, got {dtype}")

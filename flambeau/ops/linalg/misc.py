@@ -11,7 +11,7 @@ from ..core.row import FUNCTIONS, public
 from ..pointwise.functions import conj
 from . import products as linalg_products
 from .common import check_matrix, check_square, linalg, matrix_row
-from .matmul import adjoint, promote
+from .matmul import adjoint, matmul, promote
 from .solve import inv, solve
 
 
@@ -70,7 +70,6 @@ def linalg_matrix_power(A: Tensor, n: int) -> Tensor:
 @linalg(name="linalg_matmul")
 def linalg_matmul(input: Tensor, other: Tensor) -> Tensor:
     """The same as torch.matmul."""
-    from .matmul import matmul
     return matmul(input, other)
 
 

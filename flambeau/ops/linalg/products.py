@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from ...creation.factories import eye
 from ...settings import warn_once
 from ...tensors.shapes import broadcast_shapes, numel, wrap_dim, wrap_dims
 from ...tensors.tensor import Tensor
@@ -291,7 +292,6 @@ _cross = Row("linalg_cross", "self other dim", batch=("along", 2), shape=rules.s
 
 
 def _eye(rows: int, cols: int, like: Tensor) -> Tensor:
-    from ...creation.factories import eye
     return eye(rows, cols, dtype=like.dtype, device=like.device)
 
 

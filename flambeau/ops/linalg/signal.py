@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ...creation.factories import arange, ones
 from ...settings import warn_once
 from ...tensors import dtypes as _dtypes
 from ...tensors.tensor import Tensor
@@ -22,7 +23,6 @@ def _window_dtype(dtype: Any, name: str) -> Any:
 
 def _phase(length: int, name: str, periodic: bool, dtype: Any, device: Any) -> tuple[Tensor | None, int]:
     """0, 1, ... as a tensor, and the number of steps that make a period; None for lengths 0 and 1."""
-    from ...creation.factories import arange
     if length < 0:
         raise RuntimeError(f"{name} requires non-negative window_length, got window_length={length}")
     if length < 2:
@@ -31,7 +31,6 @@ def _phase(length: int, name: str, periodic: bool, dtype: Any, device: Any) -> t
 
 
 def _trivial(length: int, dtype: Any, device: Any) -> Tensor:
-    from ...creation.factories import ones
     return ones(length, dtype=dtype, device=device)
 
 
@@ -196,7 +195,6 @@ def _pad_ends(x: Tensor, pad: int, mode: str) -> Tensor:
 def _overlap_add(frames: Tensor, hop: int, length: int) -> Tensor:
     """(batch, pieces, points) laid `hop` apart and summed: (batch, length)."""
     batch, frame_count, points = frames._array.shape
-    from ...creation.factories import arange
     index = (arange(frame_count, device=frames.device).unsqueeze(1) * hop + arange(points, device=frames.device)).reshape(-1)
     return frames.new_zeros((batch, length)).index_add(1, index, frames.reshape(batch, frame_count * points))
 

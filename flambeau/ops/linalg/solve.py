@@ -9,7 +9,7 @@ from ...settings import warn_once
 from ...tensors import return_types
 from ...tensors.tensor import Tensor
 from .. import rules
-from ..core.row import FUNCTIONS, Row, export, public
+from ..core.row import FUNCTIONS, Row, export, public, write_out
 from ..pointwise.convert import _clone
 from ..pointwise.functions import conj
 from ..rules import products
@@ -458,7 +458,6 @@ def lu(A: Tensor, pivot: bool = True, get_infos: bool = False, out: Any = None) 
     made = return_types.structure("_lu_with_info", "LU pivots info")(*made) if get_infos else tuple(made[:2])
     if out is None:
         return made
-    from ..core.row import write_out
     return write_out("lu", out, made, (), {})
 
 

@@ -11,6 +11,7 @@ from ...autograd.views import check_inplace, edge_of, written
 from ...backends import registry
 from ...backends.cpu.random import draws as _cpu
 from ...backends.cpu.random import kernels as _kernels
+from ...creation.like import zeros_like
 from ...creation.options import _side, check_options, element_type, finish, read_size, scalar
 from ...creation.random import Generator, call, check_real, default_generator, draw, fresh, source_of
 from ...tensors import dtypes as _dtypes
@@ -26,7 +27,6 @@ from .factories import c_word, check_range, contiguous_floats, limits_of
 
 # ------------------------------------------------------------------------------------------- distributions, in place
 def _zeros(grad: Tensor) -> Tensor:
-    from ...creation.like import zeros_like
     return zeros_like(grad)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...backends import registry
+from ...creation.factories import linspace
 from ...tensors import dtypes as _dtypes
 from ...tensors import return_types
 from ...tensors.formats import contiguous_format
@@ -263,7 +264,6 @@ def histc(input: Tensor, bins: int = 100, min: Any = 0, max: Any = 0) -> Tensor:
 
 def _linear_edges(name: str, column: Tensor, bins: int, bounds: Any) -> Tensor:
     """bins + 1 equally spaced edges over the given range, or over that of the data."""
-    from ...creation.factories import linspace
     if bins <= 0:
         raise RuntimeError(f"{name}(): bins must be > 0, but got {bins} for dimension 0")
     if bounds is None:

@@ -10,7 +10,8 @@ from ...backends.strides import format_strides
 from ...tensors.shapes import as_int, shape_of, wrap_dim, wrap_dims
 from ...tensors.tensor import Tensor
 from .. import rules
-from ..core.row import moving, public, row
+from ..core.row import FUNCTIONS, moving, public, row
+from ..layers.layouts import keeping_layout
 from ..pointwise.convert import _clone, suggested_format
 from ..pointwise.families import promoted
 from ..rules import moves
@@ -352,7 +353,6 @@ def diag(input: Tensor, diagonal: int = 0) -> Tensor:
         return diag_embed(input, diagonal)
     if ndim != 2:
         raise RuntimeError(f"diag(): Supports 1D or 2D tensors. Got {ndim}D")
-    from ..core.row import FUNCTIONS
     _diagonal_args(input, diagonal)
     return FUNCTIONS["diagonal_copy"](input, diagonal)
 
@@ -380,7 +380,6 @@ def constant_pad_nd(input: Tensor, pad: Any, value: Any = 0) -> Tensor:
                                f"dimension {len(shape) - 1 - i} of your input.")
     if len(shape) < 4 or input._array.flags.c_contiguous:
         return _constant_pad(input, pad, value)
-    from ..layers.layouts import keeping_layout
     return keeping_layout(_constant_pad, input, pad, value)
 
 

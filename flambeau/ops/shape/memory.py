@@ -10,6 +10,7 @@ from ...autograd.node import AccumulateGrad
 from ...autograd.views import written
 from ...backends import pending, registry
 from ...backends.strides import contiguous_strides
+from ...creation.factories import empty
 from ...settings import fills_memory
 from ...tensors.shapes import numel, shape_of
 from ...tensors.tensor import Tensor, wrap
@@ -54,7 +55,6 @@ def _check_resizable(self: Tensor) -> None:
 
 def _fill_added(self: Tensor, before: int) -> None:
     """Fills the elements by which a resized tensor's storage grew (NaN, or the largest number)."""
-    from ...creation.factories import empty
     count = self.untyped_storage().nbytes() // self.itemsize
     if count > before:
         self.detach().as_strided((count - before,), (1,), before).copy_(empty(count - before, dtype=self.dtype))

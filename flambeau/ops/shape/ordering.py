@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from ...backends.registry import CPU_ARRAY
@@ -102,7 +103,6 @@ def _mT(self: Tensor) -> Tensor:
 
 
 def _warn_zero(name: str) -> None:
-    import warnings
     warnings.warn(f"Tensor.{name} is deprecated on 0-D tensors. This function is the identity in these cases.",
                   UserWarning, stacklevel=3)
 

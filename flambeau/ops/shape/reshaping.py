@@ -11,7 +11,7 @@ from ...tensors.dtypes import dtype as _dtype
 from ...tensors.shapes import as_int, broadcast_shapes, check_dims, infer_shape, numel, shape_of, wrap_dim, wrap_dims
 from ...tensors.tensor import Tensor, wrap
 from ..core.row import NO_RECORD, Row, _type_word, public
-from ..pointwise.convert import _clone
+from ..pointwise.convert import _clone, detach
 from .views import (
     _alias,
     _expand,
@@ -72,7 +72,6 @@ def view_dtype(self: Tensor, dtype: Any) -> Tensor:
             stride = [s // ratio for s in stride[:-1]] + [1]
             shape[-1] //= ratio
     made = _view_dtype(self, new.native, tuple(shape), tuple(stride))
-    from ..pointwise.convert import detach
     made._counter = detach(self)._counter  # not a differentiable view, but writes to it count
     return made
 

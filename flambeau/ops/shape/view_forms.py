@@ -9,6 +9,7 @@ from typing import Any
 from ...autograd.views import check_inplace, reshaped
 from ...backends.facts import BATCHING
 from ...backends.strides import view_strides
+from ...creation.like import zeros_like
 from ...tensors.formats import contiguous_format
 from ...tensors.shapes import infer_shape, shape_of, wrap_dim
 from ...tensors.tensor import Tensor
@@ -125,7 +126,6 @@ _as_strided_scatter = moving("as_strided_scatter", "self src size stride storage
 
 
 def _blank(like: Tensor) -> Tensor:
-    from ...creation.like import zeros_like
     return zeros_like(like)
 
 

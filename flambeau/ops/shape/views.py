@@ -11,6 +11,8 @@ from typing import Any
 from ...backends import registry
 from ...backends.facts import Fold
 from ...backends.geometry import RUNS
+from ...creation.factories import zeros
+from ...creation.like import zeros_like
 from ...tensors.parameter import Parameter
 from ...tensors.shapes import as_int, shape_of, wrap_dim
 from ...tensors.tensor import Tensor, wrap
@@ -106,7 +108,6 @@ def _spread(grad: Tensor, shape: Any, dim: Any) -> Tensor:
 
 def _joined(grads: list[Any], shape: Any, sizes: Any, dim: int) -> Tensor:
     """The gradient of a tensor that was split; pieces without gradient count as zeros."""
-    from ...creation.factories import zeros
     from .joining import cat
     known = next(g for g in grads if g is not None)
     if not isinstance(sizes, (tuple, list)):
@@ -121,7 +122,6 @@ def _joined(grads: list[Any], shape: Any, sizes: Any, dim: int) -> Tensor:
 
 
 def _stacked(grads: list[Any], dim: int) -> Tensor:
-    from ...creation.like import zeros_like
     from .joining import stack
     known = next(g for g in grads if g is not None)
     return stack([zeros_like(known) if g is None else g for g in grads], dim)

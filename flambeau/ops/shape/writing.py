@@ -15,6 +15,7 @@ from ...autograd import state as _state
 from ...autograd.state import state
 from ...autograd.views import check_creation, check_inplace, edge_of, set_history, written
 from ...backends import registry
+from ...backends.cpu.arrays import has_overlap
 from ...backends.cpu.table import KERNELS
 from ...backends.facts import APART, LENIENT
 from ...tensors.tensor import Tensor, wrap
@@ -81,7 +82,6 @@ def write_row(self: Tensor, r: Row, args: tuple[Any, ...]) -> Tensor:
 
 def _shares_places(array: Any) -> bool:
     """Whether elements of an array share their place in memory: there it matters which is written last."""
-    from ...backends.cpu.arrays import has_overlap
     return not array.flags.c_contiguous and registry.backend_of(array).NAME == "cpu" and has_overlap(array)
 
 

@@ -6,13 +6,15 @@ half precision, holes), a rule answers False and has changed nothing: the optimi
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 from numpy import ndarray
 
 from ....native import library
-from ..table import kernel
+from ... import facts
+from ..table import KERNELS, kernel
 
 _FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 _COLUMNS = 8  # entries of a tensor in the native table
@@ -42,60 +44,34 @@ def _collected(lib: Any, columns: tuple[_Arrays, ...], counts: int) -> tuple[nda
     return table, lib.fl_collect(id(columns), counts, table)
 
 
-def _update(name: str, first: _Arrays, second: _Arrays, third: _Arrays, steps: _Arrays, products: _Arrays, params: _Arrays,
-            grads: _Arrays, numbers: tuple[Any, ...]) -> bool:
-    """One native update; False when it cannot be done."""
-    lib = _functions()
-    if lib is None:
-        return False
-    table, kind = _collected(lib, (params, grads, first, second, third, steps, products), 2)
-    if not kind:
-        return False
-    _function(lib, name, kind)(table, len(params), (kind - 1) >> 1, *numbers)
-    return True
+# Of each rule the arrays of its state, lists that are empty where an option does without them, and its zero-dim counts (NAdam's
+# products are those of its momentum factors). Behind parameters, gradients and these come the numbers of native/optim.c.
+_RULES = {"adam": ("averages squares largest", "steps"), "rmsprop": ("squares buffers means", "steps"),
+          "adagrad": ("sums", "steps"), "adadelta": ("squares deltas", "steps"), "adamax": ("averages largest", "steps"),
+          "nadam": ("averages squares", "steps products"), "radam": ("averages squares", "steps")}
 
 
-@kernel(writes="params squares buffers means steps")
-def fused_rmsprop(params: _Arrays, grads: _Arrays, squares: _Arrays, buffers: _Arrays, means: _Arrays, steps: _Arrays,
-                  lr: float, alpha: float, eps: float, weight_decay: float, momentum: float, maximize: bool) -> bool:
-    """RMSprop; `buffers` and `means` are empty without momentum and where the mean is not subtracted."""
-    return _update("rmsprop", squares, buffers, means, steps, _NONE, params, grads,
-                   (lr, alpha, eps, weight_decay, momentum, maximize))
+def _enter(name: str, states: list[str], counts: list[str]) -> None:
+    """Enters the kernel `fused_<name>`: one native update; False when it cannot be done."""
+    held, end = len(states), len(states) + len(counts)
+    seven = itemgetter(0, 1, *range(2, 2 + held), *[-1] * (3 - held), *range(2 + held, 2 + end), *[-1] * (2 - len(counts)))
+
+    def update(*args: Any) -> bool:
+        lib = _functions()
+        if lib is None:
+            return False
+        table, kind = _collected(lib, seven((*args, _NONE)), 2)
+        if not kind:
+            return False
+        _function(lib, name, kind)(table, len(args[0]), (kind - 1) >> 1, *args[2 + end:])
+        return True
+
+    KERNELS[f"fused_{name}"] = update
+    facts.enter(f"fused_{name}", ("params", "grads", *states, *counts), {"writes": " ".join(["params", *states, *counts])})
 
 
-@kernel(writes="params sums steps")
-def fused_adagrad(params: _Arrays, grads: _Arrays, sums: _Arrays, steps: _Arrays, lr: float, lr_decay: float, eps: float,
-                  weight_decay: float, maximize: bool) -> bool:
-    return _update("adagrad", sums, _NONE, _NONE, steps, _NONE, params, grads, (lr, lr_decay, eps, weight_decay, maximize))
-
-
-@kernel(writes="params squares deltas steps")
-def fused_adadelta(params: _Arrays, grads: _Arrays, squares: _Arrays, deltas: _Arrays, steps: _Arrays, lr: float, rho: float,
-                   eps: float, weight_decay: float, maximize: bool) -> bool:
-    return _update("adadelta", squares, deltas, _NONE, steps, _NONE, params, grads, (lr, rho, eps, weight_decay, maximize))
-
-
-@kernel(writes="params averages largest steps")
-def fused_adamax(params: _Arrays, grads: _Arrays, averages: _Arrays, largest: _Arrays, steps: _Arrays, lr: float,
-                 beta1: float, beta2: float, eps: float, weight_decay: float, maximize: bool) -> bool:
-    return _update("adamax", averages, largest, _NONE, steps, _NONE, params, grads,
-                   (lr, beta1, beta2, eps, weight_decay, maximize))
-
-
-@kernel(writes="params averages squares steps products")
-def fused_nadam(params: _Arrays, grads: _Arrays, averages: _Arrays, squares: _Arrays, steps: _Arrays, products: _Arrays,
-                lr: float, beta1: float, beta2: float, eps: float, weight_decay: float, momentum_decay: float,
-                decoupled: bool, maximize: bool) -> bool:
-    """NAdam; `products` are the products of all its momentum factors, zero-dim as the counts are."""
-    return _update("nadam", averages, squares, _NONE, steps, products, params, grads,
-                   (lr, beta1, beta2, eps, weight_decay, momentum_decay, decoupled, maximize))
-
-
-@kernel(writes="params averages squares steps")
-def fused_radam(params: _Arrays, grads: _Arrays, averages: _Arrays, squares: _Arrays, steps: _Arrays, lr: float, beta1: float,
-                beta2: float, eps: float, weight_decay: float, decoupled: bool, maximize: bool) -> bool:
-    return _update("radam", averages, squares, _NONE, steps, _NONE, params, grads,
-                   (lr, beta1, beta2, eps, weight_decay, decoupled, maximize))
+for _name, (_states, _counts) in _RULES.items():
+    _enter(_name, _states.split(), _counts.split())
 
 
 # ----------------------------------------------------------------------------------------------------------- clipping
@@ -126,7 +102,7 @@ def fused_clip(arrays: _Arrays, norm: ndarray, max_norm: float) -> bool:
     return True
 
 
-# ------------------------------------------------------------------------------------------------------- SGD and Adam
+# --------------------------------------------------------------------------------------------------------------- SGD
 @kernel(writes="params buffers")
 def fused_sgd(params: _Arrays, grads: _Arrays, buffers: _Arrays, lr: float, momentum: float, dampening: float,
               weight_decay: float, nesterov: bool, maximize: bool, first: bool) -> bool:
@@ -139,12 +115,3 @@ def fused_sgd(params: _Arrays, grads: _Arrays, buffers: _Arrays, lr: float, mome
         return False
     _function(lib, "sgd", kind)(table, len(params), lr, momentum, dampening, weight_decay, nesterov, maximize, first)
     return True
-
-
-@kernel(writes="params averages squares largest steps")
-def fused_adam(params: _Arrays, grads: _Arrays, averages: _Arrays, squares: _Arrays, largest: _Arrays, steps: _Arrays,
-               lr: float, beta1: float, beta2: float, eps: float, weight_decay: float, decoupled: bool,
-               maximize: bool) -> bool:
-    """One step of Adam (AdamW when decoupled; amsgrad when `largest` is given). `steps` are zero-dim counts."""
-    return _update("adam", averages, squares, largest, steps, _NONE, params, grads,
-                   (lr, beta1, beta2, eps, weight_decay, decoupled, maximize))
