@@ -388,6 +388,8 @@ class CompiledFunction:
             return reason + (f" ({where[0]}, line {where[1]})" if where else "")
         if recorder.transient is not None:
             return None
+        if recorder.device and any(op.inner is not None for op in recorder.ops):
+            return "a branch or a loop beside work on a CUDA device"
         written = {w.storage for op in recorder.ops for w in op.writes}
         for a in leaves:
             if isinstance(a, Tensor) and a._node is not None and not a.is_leaf and recorder.known(a._array) in written:
