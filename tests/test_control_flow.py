@@ -59,6 +59,7 @@ def test_gradients(name):
     lambda t: t.cond(t.tensor([True, False]), lambda x: x, lambda x: x, (t.ones(2),)),
     lambda t: t.cond(t.tensor(True), 3, lambda x: x, (t.ones(2),)),
     lambda t: t.cond(t.tensor(True), lambda x: x, lambda x: x, t.ones(2)),
+    lambda t: t.cond(t.tensor(True), lambda x, y: x + y, lambda x, y: x, (t.ones(2), 2)),
     lambda t: higher(t).scan(3, t.zeros(2), t.ones(3, 2)),
     lambda t: higher(t).scan(lambda c, x: (c + x, x), [], t.ones(3, 2)),
     lambda t: higher(t).scan(lambda c, x: (c + x, x), t.zeros(2), t.ones(0, 2)),
@@ -66,6 +67,18 @@ def test_gradients(name):
 ])
 def test_refused(program):
     both_raise(program)
+
+
+def test_slices_are_of_equal_number():
+    with pytest.raises(RuntimeError, match="same length"):
+        higher(flambeau).scan(lambda c, x: (c + x[0], x[1]), flambeau.zeros(2), [flambeau.ones(3, 2), flambeau.ones(4, 2)])
+
+
+def test_a_loop_returns_tensors_of_its_own():
+    for t in (flambeau, importlib.import_module("torch")):
+        x = t.ones(2)
+        made = higher(t).while_loop(lambda i, x: i < 0, lambda i, x: (i + 1, x * 2), (t.tensor(0), x))[1]
+        assert made.data_ptr() != x.data_ptr() and made.tolist() == [1, 1]
 
 
 def test_carried_values_keep_their_kind():

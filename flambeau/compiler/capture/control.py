@@ -39,8 +39,8 @@ class Tried:
         w.born, w.given = {}, given | born  # what the call has made before is not the trial's to change
         try:
             made = w.call(function)(*args)
-            if state.mode != mode:
-                raise Refused("the mode is changed")
+            if state.mode != mode or recorder.device:
+                raise Refused("the mode is changed" if state.mode != mode else "it works on a CUDA device")
         except Exception as error:  # for the Python to raise, where it is not only a trial
             raise Refused(f"{type(error).__name__} is raised when it is tried") from None
         finally:

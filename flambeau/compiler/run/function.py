@@ -449,6 +449,8 @@ class CompiledFunction:
             return None
         if any([leaf._grad is not None and any(bits(leaf._grad._array)) for leaf in recorder.leaves.values()]):
             return "a gradient has a conjugate or negative bit"
+        if recorder.device and any(op.inner is not None for op in recorder.ops):
+            return "a branch or a loop beside work on a CUDA device"
         written = {w.storage for op in recorder.ops for w in op.writes}
         for a in leaves:
             if isinstance(a, Tensor) and a._node is not None and not a.is_leaf and recorder.known(a._array) in written:
