@@ -334,7 +334,9 @@ class Author:
         self.acts += [[f"{net}.eval()"], [f"{net}.train()"], [f"{rate} = 0.5"], [f"{opt}.state.clear()"],
                       [f"{net}.requires_grad_(False)"], [f"{first}.data.fill_(0.5)"], [f"{first}.grad = None"],
                       [f"{net}.register_forward_hook(lambda m, a, out: log.append(len(log)))"],
-                      [f"{first}.register_hook(lambda g: log.append(1))"], [f"{net}.forward = lambda v: v * {first}.sum()"]]
+                      [f"{first}.register_hook(lambda g: log.append(1))"], [f"{first}.data = {first}.data * 0.5"],
+                      [f"{net}.double().float()"], [f"if {first}.grad is not None: {first}.grad.requires_grad_()"],
+                      [f"{net}.forward = lambda v: v * {first}.sum()"]]
 
     def sent_to(self):
         name = self.name("s")
@@ -392,6 +394,30 @@ class Author:
                        ["w = torch.ones(3, requires_grad=True)", "Scaled.apply(w * x.detach()).sum().backward()",
                         "x = x + w.grad"]]
         self.acts += [[f"Scaled.gain = {self.pick(OTHERS)}"]]
+
+    def gone_through(self):
+        """An object that is asked for its length by the way, or that gives an iterator which it keeps."""
+        kind, name = self.name("G"), self.name("g", self.cells)
+        gives = self.pick(("iter([1.0, 2.0])", "self.kept", "(v for v in (2.0, 1.0))"))
+        self.outside += [f"class {kind}(Thing):", "    def __iter__(self):", f"        return {gives}",
+                         "    def __len__(self):", '        log.append("asked")', "        return 2"]
+        self.inside.append(f"{name} = {kind}(kept=iter([float(n % 3) for n in range(90)]))")
+        self.reads += [[f"for v in itertools.islice({name}, 2): x = x * v + 1"], [f"x = x * len({name})"],
+                       *([[f"x = x * sum({way})"] for way in (f"list({name})[:2]", f"[*{name}][:2]", f"sorted({name})[:2]")]
+                         if gives != "self.kept" else [])]
+        self.acts.append([f"{name}.kept = iter([float(n % 4) for n in range(90)])"])
+
+    def told_apart(self):
+        """Tensors by which object they are: as keys, in a search; arguments and gradients among them."""
+        one, other, table = self.name("t", self.cells), self.name("t", self.cells), self.name("by", self.cells)
+        self.inside += [f"{one} = torch.ones(3, requires_grad=True)", f"{other} = torch.ones(3)",
+                        f"{one}.grad = {other}", f"{table} = {{{one}: 2.0, {other}: 3.0}}"]
+        self.reads += [[f"x = x * {table}.get({one}.grad, 4.0)"], [f"x = x * {table}.get(x, 5.0)"],
+                       [f"x = x * (2.0 if {one}.grad is {other} else 3.0)"], [f"x = x * len({{{one}.grad, {other}}})"],
+                       [f"if {one}.grad.requires_grad: x = x + 1"], [f'x = x * getattr({one}.grad, "tag", 2.0)']]
+        self.acts += [[f"{one}.grad = torch.ones(3)"], [f"{one}.grad = {other}"], [f"{other} = torch.ones(3)"],
+                      [f"{one}.grad = torch.ones(3, requires_grad=True)"], [f"{one}.grad.tag = {self.pick(OTHERS)}"]]
+        self.arguments = [*self.arguments, other]
 
     def environment(self):
         name = self.name("WORLD")
@@ -496,7 +522,7 @@ class Author:
             self.pick((self.iterator, self.function, self.cached, self.computed, self.variable, self.line_of_waiting,
                        self.helper, self.helper, self.reference, self.aliases, self.aliases, self.model, self.model,
                        self.sent_to, self.stored, self.missing, self.section, self.shared_array, self.chance,
-                       self.own_function, self.environment))()
+                       self.own_function, self.environment, self.gone_through, self.told_apart))()
         body = [line for _ in range(1 + self.upto(4)) for line in self.statement()]
         place = self.pick([p.text for p in self.places] or ["x"])
         body.append(self.pick(("return x", "return x", f"return x, {place}", "return x[..., 1:], x", "return x, len(log)",
