@@ -1,11 +1,14 @@
 """bfloat16, float16, int8 and int4 on the CPU: flambeau, PyTorch and flambeau's own float32, in turns.
 
-    PYTHONPATH=.:benchmarks python benchmarks/low_precision.py [--rounds 15] [--threads 1]
+    PYTHONPATH=.:benchmarks python benchmarks/low_precision.py [--rounds 15] [--threads 1] [--processor-time]
+
+--processor-time counts what the calling thread used, for one thread on a machine that others use, too.
 """
 
 from __future__ import annotations
 
 import argparse
+import time
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -47,7 +50,8 @@ def half_cases(t: Any, dtype: Any) -> dict[str, Callable[[], Any]]:
             "linear, gradients": gradients, "bmm 8x128x64": lambda: t.bmm(a, b),
             "attention 8 heads, 128, 64": lambda: f.scaled_dot_product_attention(q, k, v),
             "rms_norm 128x512": lambda: f.rms_norm(hidden, (512,), scale, 1e-6),
-            "layer_norm 128x512": lambda: f.layer_norm(hidden, (512,), scale, scale), "softmax 128x1376": lambda: gate.softmax(-1),
+            "layer_norm 128x512": lambda: f.layer_norm(hidden, (512,), scale, scale),
+            "softmax 128x1376": lambda: gate.softmax(-1),
             "silu * mul 128x1376": lambda: f.silu(gate) * up, "add 128x1376": lambda: gate + up, "rotary": rotary,
             "conv2d 4x16x32x32, 32 3x3": lambda: f.conv2d(image, kernel, padding=1), "a Llama layer": block}
 
@@ -69,8 +73,11 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--threads", type=int)
+    parser.add_argument("--processor-time", action="store_true")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
+    if options.processor_time:
+        time.perf_counter = time.thread_time
     if options.threads:
         torch.set_num_threads(options.threads)
         flambeau.set_num_threads(options.threads)

@@ -89,7 +89,7 @@ def test_lines_files_and_modules_beside_the_program(tmp_path, monkeypatch, capsy
     (tmp_path / "parts" / "layers.py").write_text("from torch import nn\n\nnn.Absent\n")
     (tmp_path / "beside.py").write_text("import torch\nimport os, json\n\ntorch.no_such\n")
     (tmp_path / "unused.py").write_text("import torch\ntorch.not_read\n")
-    (tmp_path / "train.py").write_text("import torch\nimport beside\nfrom parts import layers\ntorch.quantized_lstm\ntorch.ones\n")
+    (tmp_path / "train.py").write_text("import torch, beside\nfrom parts import layers\n\ntorch.quantized_lstm, torch.ones\n")
     monkeypatch.chdir(tmp_path)
     assert check.main(["train.py"]) == 1
     lines = capsys.readouterr().out.splitlines()

@@ -16,6 +16,7 @@
 #define HIGH 1024     // rows whose sums are kept while k runs
 #define FEW 4         // rows up to which the right factor is read once, where it is
 #define CHUNK 128     // elements of a row at a time
+#define LONG 512      // the same where they are added up: joining the lanes of a sum takes as long as some vectors
 #define GRAIN 8       // multiplications that count as one step of a simple loop
 
 #define T float

@@ -93,13 +93,13 @@ static void H(block)(int pairs, int ta, int tb, long m, long n, long k, T alpha,
     }
 }
 
-// The products of m rows x, as floats, with four rows of k elements, CHUNK of them at a time.
+// The products of m rows x, as floats, with four rows of k elements, LONG of them at a time.
 static void H(wide_dots)(long m, const T *x, const uint16_t *const rows[4], long k, T sums[][4]) {
-    T row[4][CHUNK];
+    T row[4][LONG];
     for (long i = 0; i < m; i++)
         for (int r = 0; r < 4; r++) sums[i][r] = 0;
-    for (long p = 0; p < k; p += CHUNK) {
-        long some = k - p < CHUNK ? k - p : CHUNK;
+    for (long p = 0; p < k; p += LONG) {
+        long some = k - p < LONG ? k - p : LONG;
         for (long r = 0; r < 4; r++) H(fl_widen)(rows[r] + p, 1, row[r], some);
         for (long i = 0; i < m; i++) {
             const T *from = x + i * k + p;
