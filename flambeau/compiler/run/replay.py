@@ -347,8 +347,7 @@ class Replay:
         self.keep, self.address = rules.keep, rules.block(table)
         self.lock, self.empty = plan.program.lock, plan.program.empty
         self.fresh = [(shape, dtype) for _, _, shape, dtype in plan.fresh_places]
-        self.more = bool(plan.counts or plan.sparse)
-        self.simple = self._simple()
+        self.simple = None if plan.counts or plan.sparse else self._simple()
         self.build = builder(plan.shape)
         self.since = time.perf_counter()
 
@@ -472,7 +471,8 @@ class Replay:
             for n in self.plan.brought:
                 self.plan.brought[n] = args[n]
             status = self.call(self.address, args, raws)
-            numbers = self.plan.program.numbers[:len(self.plan.numbers)]
+            if self.simple is None:  # results may depend on them
+                numbers = self.plan.program.numbers[:len(self.plan.numbers)]
             if status:
                 if status == -1:
                     return MISS
@@ -482,7 +482,7 @@ class Replay:
                 if not self.plan.program.undoes:
                     raise error
                 return UNDONE
-        if self.simple is None or self.more:
+        if self.simple is None:
             plan = self.plan
             leaves, by_id = list(args), {place[0]: raw for place, raw in zip(plan.fresh_places, raws)}
             plan.leave(leaves, by_id)
