@@ -23,6 +23,8 @@ __all__ = ["AsyncCollectiveTensor", "all_gather_tensor", "all_gather_tensor_auto
 class AsyncCollectiveTensor(Tensor):
     """A result that may not be there yet: none is made, for they are there."""
 
+    _without_overrides = True
+
 
 def _group(group: Any, tag: str = "") -> groups.ProcessGroup:
     """A group given as itself, its name, its ranks, a mesh of one dimension, or a pair of a mesh and a dimension."""

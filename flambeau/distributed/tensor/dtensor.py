@@ -16,7 +16,7 @@ from ...autograd.modes import no_grad
 from ...autograd.node import start_counter
 from ...creation import factories
 from ...nn.parameter import Parameter
-from ...ops.core.overrides import retype
+from ...ops.core.overrides import activate, retype
 from ...tensors.tensor import Size, Tensor
 from ..device_mesh import DeviceMesh, current_mesh
 from .layout import Spec, is_partial, local_geometry, normalized
@@ -30,6 +30,7 @@ def as_dtensor(local: Tensor, mesh: DeviceMesh, placements: Sequence[Placement],
     """A local tensor, with its history, as this process's piece."""
     if local._counter is None:
         start_counter(local)
+    activate()
     made = retype(local, DTensor)
     made.__dict__.pop("_is_param", None)
     made._spec = Spec(mesh, tuple(placements), Size(shape))
@@ -50,6 +51,7 @@ class DTensor(Tensor):
     """A tensor over a DeviceMesh: one placement (Shard, Replicate or Partial) per dimension of the mesh."""
 
     _spec: Spec
+    _without_overrides = False  # operations ask their arguments from the first one on, not because the class exists
 
     def __new__(cls, local_tensor: Tensor, spec: Any, *, requires_grad: bool = False) -> DTensor:
         return as_dtensor(local_tensor.detach().requires_grad_(requires_grad), spec.mesh, spec.placements, spec.shape)

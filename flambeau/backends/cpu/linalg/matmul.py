@@ -104,6 +104,8 @@ def grouped_mm(a: ndarray, b: ndarray, ends: ndarray | None) -> ndarray:
     groups = [slice(start, stop) for start, stop in pairwise(cuts)]
     out = np.zeros((len(groups),) * (a.ndim == b.ndim) + (a.shape[-2], b.shape[-1]), a.dtype)
     for i, group in enumerate(groups):
+        if group.start == group.stop:  # as for most experts when one token is generated
+            continue
         if a.ndim == b.ndim:
             out[i] = mm(a[:, group], b[group])
         elif a.ndim == 2:
