@@ -107,8 +107,8 @@ def convert_indices_from_csr_to_coo(crow_indices: Tensor, col_indices: Tensor, *
 def _of_sparse(name: str, doc: str, toplevel: bool = True, method: bool = False, aliases: tuple[str, ...] = ()) -> None:
     """A function that only sparse tensors have; they take it from their own table before it is called."""
     def refuse(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        raise NotImplementedError(f"Could not run 'aten::{name}' with arguments from the 'CPU' backend: it is for sparse tensors, "
-                                  f"got one of layout {input.layout}")
+        raise NotImplementedError(f"Could not run 'aten::{name}' with arguments from the 'CPU' backend: it is for sparse "
+                                  f"tensors, got one of layout {input.layout}")
 
     refuse.__doc__ = doc
     public(refuse, name=name, toplevel=toplevel, method=method, aliases=aliases)
@@ -116,7 +116,7 @@ def _of_sparse(name: str, doc: str, toplevel: bool = True, method: bool = False,
 
 _of_sparse("hspmm", "hspmm(mat1, mat2): a sparse times a dense matrix, as a sparse matrix of dense rows.", aliases=("hsmm",))
 _of_sparse("smm", "smm(input, mat): a sparse times a dense matrix, as a sparse matrix.", method=True)
-_of_sparse("sspaddmm", "sspaddmm(input, mat1, mat2, *, beta=1, alpha=1): beta * input + alpha * mat1 @ mat2, all but mat2 sparse.",
+_of_sparse("sspaddmm", "sspaddmm(input, mat1, mat2, *, beta=1, alpha=1): beta * input + alpha * mat1 @ mat2, sparse.",
            method=True, aliases=("saddmm",))
 _of_sparse("_sparse_broadcast_to", "A sparse tensor repeated along dimensions of length one.")
 _of_sparse("sparse_resize_", "sparse_resize_(size, sparse_dim, dense_dim): another size, with room for the elements.",

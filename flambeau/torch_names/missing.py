@@ -27,9 +27,7 @@ _METHODS = {
     "it is an internal function of PyTorch's": "index slice_inverse",
 }
 FUNCTIONS = {
-    _SPARSE: "sparse_coo_tensor sparse_csr_tensor sparse_csc_tensor sparse_bsr_tensor sparse_bsc_tensor "
-             "sparse_compressed_tensor spmm "
-             "indices_copy values_copy crow_indices_copy col_indices_copy ccol_indices_copy row_indices_copy",
+    _SPARSE: "indices_copy values_copy crow_indices_copy col_indices_copy ccol_indices_copy row_indices_copy",
     _QUANTIZED: "quantize_per_tensor quantize_per_channel quantize_per_tensor_dynamic dequantize int_repr q_scale "
                 "q_zero_point "
                 "q_per_channel_scales q_per_channel_zero_points q_per_channel_axis fake_quantize_per_tensor_affine "

@@ -35,7 +35,8 @@ class Held(Tensor):
         name = getattr(func, "__name__", str(func))
         handler = cls._handlers.get(name)
         if handler is None:
-            raise NotImplementedError(f"{name}: not implemented for {cls._called} in flambeau; to_dense() makes an ordinary tensor")
+            raise NotImplementedError(f"{name}: not implemented for {cls._called} in flambeau; to_dense() makes an "
+                                      "ordinary tensor")
         kwargs = dict(kwargs or {})
         out = kwargs.pop("out", None)
         made = handler(*args, **kwargs)
@@ -171,8 +172,8 @@ class Held(Tensor):
 
     @property
     def nbytes(self) -> int:
-        raise RuntimeError("nbytes is not defined for sparse tensors.  If you want the size of the constituent tensors, add the "
-                           "nbytes of the indices and values.")
+        raise RuntimeError("nbytes is not defined for sparse tensors.  If you want the size of the constituent tensors, add "
+                           "the nbytes of the indices and values.")
 
     def _printed(self, apart: bool, **parts: Tensor) -> str:
         """Places and values one below the other, then size, count, and what is not as usual (`apart`: on a line of its own)."""
