@@ -19,8 +19,9 @@ def _sparse(m):
     return m.sparse_coo_tensor(m.tensor([[0, 1, 1, 0], [2, 0, 2, 2]]), m.tensor([3.0, 4.0, 5.0, 1.0]), (2, 3))
 
 
-SPARSE = """x.floor_divide(2) | -x | x ** 2 | x.isposinf() | x.long() | x.bool() | +x | x.conj() | x.new_zeros(2, 2) | x.new(2, 3)
-x.index_select(0, m.tensor([1, 0])) | x.index_select(1, m.tensor([2, 2])) | x.t_() | list(x)[1] | x.unbind(1)[2] | x.mul_(2)
+SPARSE = """x.floor_divide(2) | -x | x ** 2 | x.isposinf() | x.long() | x.bool() | +x | x.conj() | x.new_zeros(2, 2)
+x.new(2, 3) | x.index_select(0, m.tensor([1, 0]))
+x.index_select(1, m.tensor([2, 2])) | x.t_() | list(x)[1] | x.unbind(1)[2] | x.mul_(2)
 m.smm(x, m.ones(3, 2)) | m.hspmm(x, m.ones(3, 2)) | x.smm(m.ones(3, 2)) | x.addmm | x.div(2, rounding_mode="floor")
 m.sspaddmm(m.eye(2).to_sparse(), x, m.ones(3, 2), beta=2, alpha=3) | m.saddmm(m.eye(2).to_sparse(), x, m.ones(3, 2))
 m.log1p(x, out=m.zeros(2, 3).to_sparse()) | m.mm(x, m.ones(3, 2), out=m.ones(2, 2)) | m._sparse_broadcast_to(x, (2, 2, 3))
@@ -103,7 +104,8 @@ def test_second_derivatives_with_strided_gradients():
 
 
 # ---------------------------------------------------------------------------------------------------------------- trees
-TREES = """tree.tree_map(lambda a, b: (a, b), {"a": 1, "b": 2}, {"b": 3, "a": 4}) | tree.tree_map(lambda a, b: (a, b), {"a": 1}, {"b": 2})
+TREES = """tree.tree_map(lambda a, b: (a, b), {"a": 1, "b": 2}, {"b": 3, "a": 4})
+tree.tree_map(lambda a, b: (a, b), {"a": 1}, {"b": 2})
 tree.tree_map(lambda a, b: (a, b), [1], (1,)) | tree.tree_map(lambda a, b: (a, b), {"a": 1}, {"a": 2, "b": 2})
 tree.tree_structure((1, 2)).flatten_up_to([1, 2]) | tree.tree_structure([1, 2]).flatten_up_to([1])"""
 
@@ -199,7 +201,8 @@ def test_fx_graphs_are_checked():
         traced = m.fx.symbolic_trace(Outer())
         seen = [[list(n.meta.get("nn_module_stack", {})) for n in traced.graph.nodes], m.fx.symbolic_trace(Inner()).code]
         graph = traced.graph
-        for what in (lambda: graph.create_node("bad", "x"), lambda: graph.call_function("text"), lambda: graph.call_module("nope"),
+        for what in (lambda: graph.create_node("bad", "x"), lambda: graph.call_function("text"),
+                     lambda: graph.call_module("nope"),
                      lambda: m.fx.Interpreter(traced).run(), lambda: m.fx.symbolic_trace(lambda a, b: a, concrete_args=(1,))):
             try:
                 what()

@@ -22,7 +22,7 @@ KNOWN = {
     "torch_names/functional.py": "the names of a namespace of PyTorch's",
     "tensors/return_types.py": "the names of structures", "torch_names/special.py": "the names of a namespace of PyTorch's",
     "ops/rare.py": "functions that PyTorch has removed", "tensors/methods.py": "questions about a tensor",
-    **dict.fromkeys(("torch_names/masked_tensors.py", "torch_names/quantized_tensors.py"),
+    **dict.fromkeys(("torch_names/masked_tensors.py", "torch_names/quantized_tensors.py", "torch_names/sparse/arithmetic.py"),
                     "what a class of tensors does with functions of its own"),
     "ops/linalg/__init__.py": "where functions live whose files are imported on demand",
     **dict.fromkeys(("ops/pointwise/special.py", "ops/quantized.py"), "rows in a loop: each name is defined here"),

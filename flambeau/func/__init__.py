@@ -17,8 +17,8 @@ def functionalize(func, *, remove: str = "mutations"):
     tensor([2., 2.])
     """
     if remove not in ("mutations", "mutations_and_views"):
-        raise RuntimeError(f"functionalize(f, remove='mutations'): received invalid argument for remove={remove}. Valid options "
-                           "are: remove='mutations' and remove='mutations_and_views'")
+        raise RuntimeError(f"functionalize(f, remove='mutations'): received invalid argument for remove={remove}. Valid "
+                           "options are: remove='mutations' and remove='mutations_and_views'")
     return func
 
 

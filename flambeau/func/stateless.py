@@ -51,7 +51,8 @@ def _taken(named: Any, off: bool) -> tuple[tuple[str, ...], tuple[Tensor, ...]]:
 def make_functional(model: Module, disable_autograd_tracking: bool = False) -> tuple[FunctionalModule, tuple[Tensor, ...]]:
     """(a function of parameters and inputs, the parameters); `functional_call` is today's way."""
     if list(model.buffers()):
-        raise RuntimeError("make_functional(model): `model` has buffers. Please use make_functional_with_buffers(model) instead.")
+        raise RuntimeError("make_functional(model): `model` has buffers. Please use make_functional_with_buffers(model) "
+                           "instead.")
     names, params = _taken(model.named_parameters(), disable_autograd_tracking)
     return FunctionalModule(model, names, ()), params
 

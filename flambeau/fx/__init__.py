@@ -21,7 +21,8 @@ from .tracing import PH, ProxyableClassMeta, Tracer, symbolic_trace, wrap
 
 _symbolic_trace = sys.modules[f"{__name__}._symbolic_trace"] = sys.modules[f"{__name__}.tracing"]  # PyTorch's file
 
-__all__ = ["CodeGen", "Graph", "GraphModule", "Interpreter", "Node", "PH", "Proxy", "ProxyableClassMeta", "Tracer", "Transformer",
+__all__ = ["CodeGen", "Graph", "GraphModule", "Interpreter", "Node", "PH", "Proxy", "ProxyableClassMeta", "Tracer",
+           "Transformer",
            "has_side_effect", "map_arg", "replace_pattern", "symbolic_trace", "wrap"]
 
 

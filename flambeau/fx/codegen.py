@@ -57,7 +57,8 @@ class CodeGen:
         """Further names that the code uses."""
         return []
 
-    def _gen_python_code(self, nodes: Iterable[Node], root_module: str = "self", namespace: Any = None, **options: Any) -> PythonCode:
+    def _gen_python_code(self, nodes: Iterable[Node], root_module: str = "self", namespace: Any = None,
+                         **options: Any) -> PythonCode:
         """`def forward(self, ...)` as text."""
         import flambeau
         nodes = list(nodes)
@@ -126,7 +127,8 @@ class _PyTreeCodeGen(CodeGen):
         from ..utils import _pytree as pytree
         if self.pytree_info.out_spec is None:
             return outputs
-        return pytree.tree_unflatten(list(outputs) if isinstance(outputs, (list, tuple)) else [outputs], self.pytree_info.out_spec)
+        leaves = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+        return pytree.tree_unflatten(leaves, self.pytree_info.out_spec)
 
     def gen_fn_def(self, free_vars: list[str], maybe_return_annotation: str) -> str:
         names = self.pytree_info.orig_args

@@ -86,8 +86,8 @@ class Graph:
             raise ValueError(f"Node [graph = {self}, name = '{name or target}'] target {target} has type "
                              f"{type(target).__name__} but a Callable is expected")
         if op not in ("call_function", "root") and not isinstance(target, str):
-            raise ValueError(f"Node [graph = {self}, name = '{name or op}'] target {target} has type {type(target).__name__} but "
-                             "a str is expected")
+            raise ValueError(f"Node [graph = {self}, name = '{name or op}'] target {target} has type {type(target).__name__} "
+                             "but a str is expected")
         wanted = name or (_snake(target) if isinstance(target, str) else getattr(target, "__name__", "value"))
         node = Node(self, self._names.create(wanted), op, target, args or (), kwargs or {}, type_expr)
         self._before.prepend(node)
@@ -213,7 +213,7 @@ class Graph:
         return self._codegen._gen_python_code(self.nodes, root_module, self._names, **options)
 
     def on_generate_code(self, make_transformer: Callable[[Any], Callable[[list[str]], list[str]]]) -> Any:
-        """Has the lines of the code changed by a function, make_transformer(the one before or None); a `with` block undoes it."""
+        """Has a function change the lines of the code: make_transformer(the one before, or None). A `with` block undoes it."""
         codegen = self._codegen
         before = codegen._body_transformer
         codegen._body_transformer = make_transformer(before)

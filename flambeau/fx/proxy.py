@@ -15,7 +15,8 @@ from . import traceback
 from .graph import Graph
 from .node import Argument, Node, Target, public_form
 
-__all__ = ["Attribute", "GraphAppendingTracer", "ParameterProxy", "Proxy", "Scope", "ScopeContextManager", "TraceError", "TracerBase"]
+__all__ = ["Attribute", "GraphAppendingTracer", "ParameterProxy", "Proxy", "Scope", "ScopeContextManager", "TraceError",
+           "TracerBase"]
 
 _PLAIN = (str, int, float, bool, complex, bytes, type(None), type(Ellipsis), _dtypes.dtype, _device, range, enum.Enum)
 

@@ -72,8 +72,8 @@ def replace_pattern_with_filters(gm: GraphModule, pattern: Any, replacement: Any
                                  ignore_literals: bool = False, replacement_callback: Any = None) -> list[ReplacedPatterns]:
     """replace_pattern, at those matches that every filter(match, the graph, the pattern's graph) accepts."""
     if ignore_literals or replacement_callback is not None:
-        raise NotImplementedError("replace_pattern_with_filters: ignore_literals and replacement_callback are not implemented in "
-                                  "flambeau")
+        raise NotImplementedError("replace_pattern_with_filters: ignore_literals and replacement_callback are not implemented "
+                                  "in flambeau")
     wanted, instead = _graph_of(pattern), _graph_of(replacement)
     last = wanted.output_node().args[0]
     inputs = wanted.find_nodes(op="placeholder")

@@ -196,7 +196,8 @@ class Tracer(TracerBase):
         concrete = concrete_args or {}
         if isinstance(concrete_args, tuple):
             if len(concrete_args) != len(parameters):
-                raise RuntimeError(f"Tracing expected {len(parameters)} arguments but got {len(concrete_args)} concrete arguments")
+                raise RuntimeError(f"Tracing expected {len(parameters)} arguments but got {len(concrete_args)} concrete "
+                                   "arguments")
             concrete = {p.name: v for p, v in zip(parameters, concrete_args)}
         numbers = itertools.count(1)
         for p in parameters:

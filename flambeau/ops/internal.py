@@ -70,7 +70,7 @@ def unsafe_masked_index_put_accumulate(self: Tensor, mask: Tensor, indices: Any,
 
 @public(name="_native_batch_norm_legit", method=False, out=False)
 def native_batch_norm_legit(input: Tensor, weight: Tensor | None, bias: Tensor | None, *rest: Any, **options: Any) -> Any:
-    """native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps); without the running ones, too."""
+    """native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps), or without running ones."""
     if isinstance(rest[0] if rest else options.get("running_mean"), bool) or (not rest and "running_mean" not in options):
         rest = (None, None, *rest)
     return FUNCTIONS["native_batch_norm"](input, weight, bias, *rest, **options)

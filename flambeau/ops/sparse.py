@@ -107,20 +107,45 @@ def convert_indices_from_csr_to_coo(crow_indices: Tensor, col_indices: Tensor, *
 def _of_sparse(name: str, doc: str, toplevel: bool = True, method: bool = False, aliases: tuple[str, ...] = ()) -> None:
     """A function that only sparse tensors have; they take it from their own table before it is called."""
     def refuse(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        raise NotImplementedError(f"Could not run 'aten::{name}' with arguments from the 'CPU' backend: it is for sparse tensors, "
-                                  f"got one of layout {input.layout}")
+        raise NotImplementedError(f"Could not run 'aten::{name}' with arguments from the 'CPU' backend: it is for sparse "
+                                  f"tensors, got one of layout {input.layout}")
 
     refuse.__doc__ = doc
     public(refuse, name=name, toplevel=toplevel, method=method, aliases=aliases)
 
 
-_of_sparse("hspmm", "hspmm(mat1, mat2): a sparse times a dense matrix, as a sparse matrix of dense rows.", aliases=("hsmm",))
-_of_sparse("smm", "smm(input, mat): a sparse times a dense matrix, as a sparse matrix.", method=True)
-_of_sparse("sspaddmm", "sspaddmm(input, mat1, mat2, *, beta=1, alpha=1): beta * input + alpha * mat1 @ mat2, all but mat2 sparse.",
-           method=True, aliases=("saddmm",))
+_of_sparse("hspmm", """hspmm(mat1, mat2): a sparse times a dense matrix, as a sparse matrix of dense rows.
+
+    >>> torch.hspmm(torch.tensor([[0.0, 2.0], [0.0, 0.0]]).to_sparse(), torch.ones(2, 2)).to_dense()
+    tensor([[2., 2.],
+            [0., 0.]])
+    """, aliases=("hsmm",))
+_of_sparse("smm", """smm(input, mat): a sparse times a dense matrix, as a sparse matrix.
+
+    >>> torch.smm(torch.tensor([[0.0, 2.0], [0.0, 0.0]]).to_sparse(), torch.ones(2, 2)).to_dense()
+    tensor([[2., 2.],
+            [0., 0.]])
+    """, method=True)
+_of_sparse("sspaddmm", """sspaddmm(input, mat1, mat2, *, beta=1, alpha=1): beta * input + alpha * mat1 @ mat2, sparse.
+
+    >>> eye = torch.eye(2).to_sparse()
+    >>> torch.sspaddmm(eye, eye, torch.ones(2, 2), alpha=3).to_dense()
+    tensor([[4., 3.],
+            [3., 4.]])
+    """, method=True, aliases=("saddmm",))
 _of_sparse("_sparse_broadcast_to", "A sparse tensor repeated along dimensions of length one.")
-_of_sparse("sparse_resize_", "sparse_resize_(size, sparse_dim, dense_dim): another size, with room for the elements.",
-           toplevel=False, method=True)
-_of_sparse("sparse_resize_and_clear_", "sparse_resize_and_clear_(size, sparse_dim, dense_dim): another size and no elements.",
-           toplevel=False, method=True)
-_of_sparse("resize_as_sparse_", "The size of another sparse tensor.", method=True)
+_of_sparse("sparse_resize_", """sparse_resize_(size, sparse_dim, dense_dim): another size, with room for the elements.
+
+    >>> torch.eye(2).to_sparse().sparse_resize_((3, 4), 2, 0).shape
+    torch.Size([3, 4])
+    """, toplevel=False, method=True)
+_of_sparse("sparse_resize_and_clear_", """sparse_resize_and_clear_(size, sparse_dim, dense_dim): another size and no elements.
+
+    >>> torch.eye(2).to_sparse().sparse_resize_and_clear_((3,), 1, 0).to_dense()
+    tensor([0., 0., 0.])
+    """, toplevel=False, method=True)
+_of_sparse("resize_as_sparse_", """The size of another sparse tensor.
+
+    >>> torch.eye(2).to_sparse().resize_as_sparse_(torch.zeros(3, 3).to_sparse()).shape
+    torch.Size([3, 3])
+    """, method=True)

@@ -256,9 +256,9 @@ class Tensor:
         """Says whether operations on this leaf are recorded; only floating and complex tensors can be."""
         node = history_of(self)
         if node is not None and requires_grad and state.transforms:
-            raise RuntimeError("You are attempting to call Tensor.requires_grad_() (or perhaps using torch.autograd.functional.* "
-                               "APIs) inside of a function being transformed by a functorch transform: use nested transforms, or "
-                               "call requires_grad_() outside.")
+            raise RuntimeError("You are attempting to call Tensor.requires_grad_() (or perhaps using "
+                               "torch.autograd.functional.* APIs) inside of a function being transformed by a functorch "
+                               "transform: use nested transforms, or call requires_grad_() outside.")
         if node is not None and node.__class__ is not AccumulateGrad:
             if not requires_grad:
                 raise RuntimeError("you can only change requires_grad flags of leaf variables. If you want to use a "

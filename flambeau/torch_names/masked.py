@@ -65,9 +65,9 @@ def _input_mask(input: Tensor, *args: Any, mask: Tensor | None = None, **kwargs:
 def _output_mask(op: Callable, input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """Which elements of a result come from at least one element that counts. (PyTorch's tests call it.)"""
     name = op.__name__
-    if name in ("softmax", "log_softmax", "softmin", "normalize", "cumsum", "cumprod"):
+    if getattr(globals().get(name), "_same_shape", False):
         return _input_mask(input, *args, **kwargs)
-    if name not in ("sum", "prod", "amax", "amin", "argmax", "argmin", "mean", "median", "norm", "var", "std", "logsumexp"):
+    if name not in __all__:
         raise ValueError(f"_output_mask expected masked operation (got callable {op.__module__}.{name})")
     args = args[1:] if name == "norm" else args
     kept = _input_mask(input, *args, **kwargs)
@@ -178,13 +178,30 @@ def _converted(function: Callable) -> Callable:
     return wrapper
 
 
+def _takes(*layouts: Any) -> Callable:
+    """Says of a reduction which sparse layouts it takes."""
+    def say(function: Callable) -> Callable:
+        function._layouts = layouts
+        return function
+
+    return say
+
+
+def _keeps_shape(function: Callable) -> Callable:
+    """Says of a function that it is no reduction."""
+    function._same_shape = True
+    return function
+
+
 # -------------------------------------------------------------------------------------------------- reductions
+@_takes(sparse_coo, sparse_csr)
 def sum(input: Tensor, dim: Any = None, *, keepdim: bool = False, dtype: Any = None,
         mask: Tensor | None = None) -> Tensor:
     """The sum of the elements whose mask is True."""
     return _f.sum(_filled(input, mask, 0), _dims(dim, input.ndim), bool(keepdim), dtype=_sum_dtype(input, dtype))
 
 
+@_takes(sparse_coo, sparse_csr)
 def prod(input: Tensor, dim: Any = None, *, keepdim: bool = False, dtype: Any = None,
          mask: Tensor | None = None) -> Tensor:
     """The product of the elements whose mask is True."""
@@ -194,6 +211,7 @@ def prod(input: Tensor, dim: Any = None, *, keepdim: bool = False, dtype: Any = 
     return result
 
 
+@_takes(sparse_csr)
 def mean(input: Tensor, dim: Any = None, *, keepdim: bool = False, dtype: Any = None,
          mask: Tensor | None = None) -> Tensor:
     """The mean of the elements whose mask is True; NaN where there are none."""
@@ -209,12 +227,14 @@ def mean(input: Tensor, dim: Any = None, *, keepdim: bool = False, dtype: Any = 
     return sum(input, dims, keepdim=keepdim, dtype=dtype, mask=mask) / count
 
 
+@_takes(sparse_coo, sparse_csr)
 @_converted
 def amax(input: Tensor, dim: Any = None, *, keepdim: bool = False, mask: Tensor | None = None) -> Tensor:
     """The largest of the elements whose mask is True."""
     return _f.amax(_filled(input, mask, _least(input.dtype)), _dims(dim, input.ndim), bool(keepdim))
 
 
+@_takes(sparse_coo, sparse_csr)
 @_converted
 def amin(input: Tensor, dim: Any = None, *, keepdim: bool = False, mask: Tensor | None = None) -> Tensor:
     """The smallest of the elements whose mask is True."""
@@ -298,24 +318,28 @@ def _spread(input: Tensor, dim: Any, unbiased: Any, correction: Any, keepdim: bo
 
 
 # ----------------------------------------------------------------------------------------------- along one dim
+@_keeps_shape
 @_converted
 def softmax(input: Tensor, dim: int, *, mask: Tensor | None = None) -> Tensor:
     """softmax along dim over the elements whose mask is True."""
     return _f.softmax(_filled(input, mask, _least(input.dtype)), dim)
 
 
+@_keeps_shape
 @_converted
 def log_softmax(input: Tensor, dim: int, *, mask: Tensor | None = None) -> Tensor:
     """log_softmax along dim over the elements whose mask is True."""
     return _f.log_softmax(_filled(input, mask, _least(input.dtype)), dim)
 
 
+@_keeps_shape
 @_converted
 def softmin(input: Tensor, dim: int, *, mask: Tensor | None = None) -> Tensor:
     """softmin along dim over the elements whose mask is True."""
     return _softmin(_filled(input, mask, _most(input.dtype)), dim)
 
 
+@_keeps_shape
 @_converted
 def normalize(input: Tensor, ord: float, dim: int, *, eps: float = 1e-12, mask: Tensor | None = None) -> Tensor:
     """x / max(norm(x), eps) along dim over the elements whose mask is True."""
@@ -323,11 +347,13 @@ def normalize(input: Tensor, ord: float, dim: int, *, eps: float = 1e-12, mask: 
     return _filled(input, mask, 0) / norm(input, ord, dim, keepdim=True, mask=mask).clamp(min=eps)
 
 
+@_keeps_shape
 def cumsum(input: Tensor, dim: int, *, dtype: Any = None, mask: Tensor | None = None) -> Tensor:
     """Running sums of the elements whose mask is True."""
     return _f.cumsum(_filled(input, mask, 0), dim, dtype=dtype or input.dtype)
 
 
+@_keeps_shape
 def cumprod(input: Tensor, dim: int, *, dtype: Any = None, mask: Tensor | None = None) -> Tensor:
     """Running products of the elements whose mask is True."""
     return _f.cumprod(_filled(input, mask, 1), dim, dtype=dtype or input.dtype)
@@ -342,14 +368,10 @@ def logaddexp(input: Tensor, other: Tensor, *, dtype: Any = None, input_mask: Te
 
 
 # ------------------------------------------------------------------------------------------------------ other layouts
-_LAYOUTS = {"sum": (sparse_coo, sparse_csr), "prod": (sparse_coo, sparse_csr), "amax": (sparse_coo, sparse_csr),
-            "amin": (sparse_coo, sparse_csr), "mean": (sparse_csr,)}
-
-
 def _of_layouts(function: Callable) -> Callable:
     """A function that takes masks of any layout, and sparse inputs where PyTorch does: the result is as sparse as the mask."""
     name = function.__name__
-    taken = _LAYOUTS.get(name, ())
+    taken = getattr(function, "_layouts", ())
     words = ["strided", *(str(x).rpartition(".")[2] for x in taken)]
     words = f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
 

@@ -24,9 +24,7 @@ _METHODS = {
     "it is an internal function of PyTorch's": "index slice_inverse",
 }
 FUNCTIONS = {
-    _SPARSE: "sparse_coo_tensor sparse_csr_tensor sparse_csc_tensor sparse_bsr_tensor sparse_bsc_tensor "
-             "sparse_compressed_tensor spmm "
-             "indices_copy values_copy crow_indices_copy col_indices_copy ccol_indices_copy row_indices_copy",
+    _SPARSE: "indices_copy values_copy crow_indices_copy col_indices_copy ccol_indices_copy row_indices_copy",
     _QUANTIZED: "empty_quantized choose_qparams_optimized fused_moving_avg_obs_fake_quant "
                 "quantized_batch_norm quantized_gru quantized_gru_cell quantized_lstm quantized_lstm_cell "
                 "quantized_max_pool1d quantized_max_pool2d quantized_max_pool3d quantized_rnn_relu_cell "

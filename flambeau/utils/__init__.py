@@ -9,7 +9,8 @@ from typing import Any
 from ..missing import refused_modules
 from ..ops.rare import swap_tensors
 
-_LAZY = ("hooks", "checkpoint", "data", "dlpack", "tensorboard", "weak", "_pytree", "_cxx_pytree", "deterministic", "collect_env",
+_LAZY = ("hooks", "checkpoint", "data", "dlpack", "tensorboard", "weak", "_pytree", "_cxx_pytree", "deterministic",
+         "collect_env",
          "model_zoo", "benchmark", "cpp_extension", "flop_counter", "module_tracker", "backcompat", "progress",
          "_python_dispatch")
 __all__ = ["hooks", "checkpoint", "data", "swap_tensors", "set_module"]

@@ -61,7 +61,9 @@ class PyTreeSpec(_python.TreeSpec):
         if self.type in (dict, OrderedDict, defaultdict):
             keys = self.context[1] if self.type is defaultdict else self.context
             inner = "{" + ", ".join(f"{k!r}: {p}" for k, p in zip(keys, parts)) + "}"
-            return {dict: inner, OrderedDict: f"OrderedDict({inner})"}.get(self.type) or f"defaultdict({self.context[0]!r}, {inner})"
+            if self.type is defaultdict:
+                return f"defaultdict({self.context[0]!r}, {inner})"
+            return inner if self.type is dict else f"OrderedDict({inner})"
         if self.type is deque:
             length = "" if self.context is None else f", maxlen={self.context}"
             return f"deque([{', '.join(parts)}]{length})"
@@ -134,8 +136,8 @@ def tree_flatten(tree: PyTree, is_leaf: Callable[[Any], bool] | None = None) -> 
 def tree_unflatten(leaves: Iterable[Any], treespec: PyTreeSpec) -> PyTree:
     """The tree of that spec with these leaves."""
     if not isinstance(treespec, PyTreeSpec):
-        raise TypeError(f"tree_unflatten(leaves, treespec): Expected `treespec` to be instance of PyTreeSpec but got item of type "
-                        f"{type(treespec)}.")
+        raise TypeError("tree_unflatten(leaves, treespec): Expected `treespec` to be instance of PyTreeSpec but got item of "
+                        f"type {type(treespec)}.")
     return treespec.unflatten(leaves)
 
 

@@ -95,7 +95,7 @@ def register_dataclass(cls: type, *, field_names: list[str] | None = None, drop_
         if set(field_names) | set(drop) != set(known):
             missing, more = set(known) - set(field_names) - set(drop), set(field_names) - set(known)
             raise ValueError("field_names does not include all dataclass fields.\n" + (
-                f"Missing fields in `field_names`: {missing}. Add them there, or to `drop_field_names`.\n" if missing else "") + (
+                f"Missing fields in `field_names`: {missing}. Name them, or drop them.\n" if missing else "") + (
                 f"Unexpected fields in `field_names`: {more}. Take them out.\n" if more else ""))
     names = list(field_names or ())
 
@@ -301,7 +301,7 @@ class TreeSpec:
         dicts = {kind, self.type} <= set(STANDARD_DICT_TYPES)
         if kind is not self.type and not dicts:
             what = "Node type" if self.type in BUILTIN_TYPES else "Type"
-            raise ValueError(f"{what} mismatch; expected {self.type!r}, but got {kind if kind in SUPPORTED_NODES else type(tree)!r}.")
+            raise ValueError(f"{what} mismatch; expected {self.type!r}, but got {kind!r}.")
         parts, context = SUPPORTED_NODES[kind].flatten_fn(tree)
         if len(parts) != self.num_children:
             raise ValueError(f"Node arity mismatch; expected {self.num_children}, but got {len(parts)}.")
@@ -313,7 +313,7 @@ class TreeSpec:
                     f"; extra key(s): {extra}" if extra else "") + ".")
             return [tree[k] for k in keys]
         if context != self.context and kind is not deque:
-            raise ValueError(f"Node context mismatch for node type {self.type!r}; expected {self.context!r}, but got {context!r}.")
+            raise ValueError(f"Node context mismatch for node type {self.type!r}; expected {self.context!r}, got {context!r}.")
         return parts
 
     def unflatten(self, leaves: Iterable[Any]) -> PyTree:

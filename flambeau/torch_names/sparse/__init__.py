@@ -61,7 +61,7 @@ class SparseTypeClass(TensorTypeClass):
     """The old name of a dtype in coordinate form, such as `sparse.FloatTensor`."""
 
     def __call__(cls, *args: Any, device: Any = None) -> SparseTensor:
-        if args and isinstance(args[0], Tensor) or len(args) > 1 and not isinstance(args[0], int):
+        if (args and isinstance(args[0], Tensor)) or (len(args) > 1 and not isinstance(args[0], int)):
             return sparse_coo_tensor(*args, dtype=cls.dtype, device=device)
         size = args[0] if len(args) == 1 and not isinstance(args[0], int) else args or (0,)
         return sparse_coo_tensor(tuple(size), dtype=cls.dtype, device=device)

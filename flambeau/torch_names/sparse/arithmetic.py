@@ -168,9 +168,11 @@ def _keeping_zero() -> list[str]:
     return [name for name, value in made.items() if value.__class__ is not tuple and not value.any()]
 
 
-LINEAR = ("neg", "negative", "positive", "conj", "real", "imag", "resolve_conj", "resolve_neg", "conj_physical")  # no sum needed
+# of a sum the sum of: values need not be added up first
+LINEAR = ("neg", "negative", "positive", "conj", "real", "imag", "resolve_conj", "resolve_neg", "conj_physical")
 CONVERSIONS = "float double half bfloat16 int long short char byte bool cfloat cdouble cpu cuda".split()
-BY_VALUE = (*(name for name in _keeping_zero() if name not in LINEAR), "pow", "nan_to_num", "isposinf", "isneginf", "sgn", "round")
+BY_VALUE = (*(name for name in _keeping_zero() if name not in LINEAR), "pow", "nan_to_num", "isposinf", "isneginf",
+            "sgn", "round")
 for _name in BY_VALUE:
     _by_value(_name)
 for _name in (*LINEAR, *CONVERSIONS):

@@ -89,8 +89,8 @@ class SparseTensor(Held):
                   dense_dim: int | None = None) -> Any:
         if layout is None or layout is sparse_coo:
             if sparse_dim not in (None, self.sparse_dim()):
-                raise RuntimeError("to_sparse: conversion from Sparse to Sparse with sparse_dim argument !=self.sparse_dim() is "
-                                   "not supported")
+                raise RuntimeError("to_sparse: conversion from Sparse to Sparse with sparse_dim argument !=self.sparse_dim() "
+                                   "is not supported")
             return self
         return self._compressed(str(layout).rpartition("_")[2], blocksize)
 
@@ -99,8 +99,8 @@ class SparseTensor(Held):
     def _compressed(self, name: str, blocksize: Any = None) -> Any:
         from .compressed import coo_to_compressed
         if self.sparse_dim() != 2:
-            raise RuntimeError(f"coo_to_sparse_{name}: conversion from Sparse to Sparse{name.capitalize()} for input tensors with "
-                               "sparse_dim()!=2 is not supported")
+            raise RuntimeError(f"coo_to_sparse_{name}: conversion from Sparse to Sparse{name.capitalize()} for input tensors "
+                               "with sparse_dim()!=2 is not supported")
         return coo_to_compressed(self, name, blocksize)
 
     def to_sparse_csr(self, dense_dim: int | None = None) -> Any:

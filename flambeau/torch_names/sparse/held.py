@@ -183,8 +183,8 @@ class Held(Tensor):
 
     @property
     def nbytes(self) -> int:
-        raise RuntimeError("nbytes is not defined for sparse tensors.  If you want the size of the constituent tensors, add the "
-                           "nbytes of the indices and values.")
+        raise RuntimeError("nbytes is not defined for sparse tensors.  If you want the size of the constituent tensors, add "
+                           "the nbytes of the indices and values.")
 
     def _printed(self, apart: bool, **parts: Tensor) -> str:
         """Places and values one below the other, then size, count, and what is not as usual (`apart`: on a line of its own)."""

@@ -25,8 +25,8 @@ def _transposed(a: SparseTensor, dim0: int = 0, dim1: int = 1) -> SparseTensor:
 @handler("t_", "transpose_")
 def _transpose_(a: SparseTensor, dim0: int = 0, dim1: int = 1) -> SparseTensor:
     if a.dense_dim() or a.sparse_dim() > 2:
-        raise RuntimeError(f"t_() expects a tensor with <= 2 sparse and 0 dense dimensions, but got {a.sparse_dim()} sparse and "
-                           f"{a.dense_dim()} dense dimensions")
+        raise RuntimeError(f"t_() expects a tensor with <= 2 sparse and 0 dense dimensions, but got {a.sparse_dim()} sparse "
+                           f"and {a.dense_dim()} dense dimensions")
     a._take(_transposed(a, dim0, dim1))
     return a
 
@@ -244,8 +244,8 @@ def _broadcast_to(a: SparseTensor, size: Any) -> SparseTensor:
     lead = len(size) - a.ndim
     for d, (old, new) in enumerate(zip(a.shape, size[lead:])):
         if old not in (1, new):
-            raise RuntimeError(f"The input's length {old} at dimension {d} does not broadcast over the requested shape of length "
-                               f"{new} at dimension {d + lead}")
+            raise RuntimeError(f"The input's length {old} at dimension {d} does not broadcast over the requested shape of "
+                               f"length {new} at dimension {d + lead}")
     places, values = a._held_indices, a._held_values
     if any(old != new for old, new in zip(a.shape[n:], size[lead + n:])):
         values = values.expand(values.shape[0], *size[lead + n:])

@@ -1,4 +1,4 @@
-"""DLPack capsules of CPU arrays. NumPy does the work; bfloat16 and 8-bit floats, unknown to it, travel as integers relabelled."""
+"""DLPack capsules of CPU arrays. NumPy does the work; bfloat16 and 8-bit floats, unknown to it, travel as integers."""
 
 from __future__ import annotations
 
