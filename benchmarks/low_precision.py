@@ -22,7 +22,7 @@ import flambeau
 def half_cases(t: Any, dtype: Any) -> dict[str, Callable[[], Any]]:
     t.manual_seed(0)
     f = t.nn.functional
-    of = lambda *shape: t.randn(*shape).to(dtype)  # noqa: E731
+    of = lambda *shape: t.randn(*shape).to(dtype)
     x, one, w = of(128, 512), of(1, 512), of(1376, 512)
     a, b, gate, up = of(8, 128, 64), of(8, 64, 128), of(128, 1376), of(128, 1376)
     q, k, v = (of(1, 8, 128, 64) for _ in range(3))
