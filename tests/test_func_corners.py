@@ -199,6 +199,6 @@ def test_rearrange_of_lists_and_sizes_that_do_not_fit():
     flambeau.func.rearrange(x, "a b c -> (c a) b").sum().backward()
     assert x.grad.sum() == 24
     for pattern, lengths, said in (("a () c -> a c", {}, "evenly fit"), ("(a d) b c -> a d b c", {"d": 3}, "evenly fit"),
-                                   ("(a d) b c -> a d b c", {}, "two dimensions at once")):  # PyTorch drops what is in the first
+                                   ("(a d) b c -> a d b c", {}, "at once")):  # PyTorch drops what is in the first
         with pytest.raises(ValueError, match=said):
             flambeau.func.rearrange(x, pattern, **lengths)

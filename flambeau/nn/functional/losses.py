@@ -11,6 +11,7 @@ from ...autograd.modes import no_grad
 from ...ops.core import overrides as _overrides
 from ...ops.core.row import FUNCTIONS, _type_word, autocast_as, check_dtype
 from ...ops.layers import losses as _ops
+from ...ops.layers.linear import linear
 from ...ops.reduce.scans import log_softmax as _log_softmax
 from ...tensors import dtypes as _dtypes
 from ...tensors.shapes import broadcast_shapes
@@ -18,7 +19,6 @@ from ...tensors.tensor import Tensor
 from .. import _reduction
 from .activations import functional, logsigmoid
 from .distance import pairwise_distance
-from .linear_ops import linear
 
 __all__ = ["l1_loss", "mse_loss", "smooth_l1_loss", "huber_loss", "cross_entropy", "nll_loss", "binary_cross_entropy",
            "binary_cross_entropy_with_logits", "kl_div", "poisson_nll_loss", "gaussian_nll_loss",

@@ -7,8 +7,8 @@ from typing import Any
 from .. import float16, int64, qint8
 from ..autograd.modes import no_grad
 from ..creation.factories import tensor, zeros
-from ..nn.functional.linear_ops import linear
 from ..nn.module import Module
+from ..ops.layers.linear import linear
 from ..ops.linalg.quantized import Int8Weight, linear_dynamic
 from ..quantized_tensors import QuantizedTensor, make, quantize_per_channel, quantize_per_tensor
 from ..tensors import dtypes as _dtypes
