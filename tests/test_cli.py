@@ -57,8 +57,8 @@ def test_a_program_that_needs_what_is_missing_hears_what_and_where_it_is_listed(
 
 
 def test_what_a_function_refuses_counts_as_missing_and_the_programs_own_errors_do_not(tmp_path):
-    (tmp_path / "refused.py").write_text("import torch\ntorch.dequantize(torch.ones(1))")
-    assert "quantized tensors are not implemented" in cli("run", "refused.py", code=3, at=tmp_path).stderr
+    (tmp_path / "refused.py").write_text("import torch\ntorch.quantized_max_pool1d(torch.ones(1), 2)")
+    assert "on quantized tensors is not implemented" in cli("run", "refused.py", code=3, at=tmp_path).stderr
     for text in ("raise NotImplementedError('mine')", "{}.absent", "import no_such_package", "1 / 0"):
         (tmp_path / "own.py").write_text(PROGRAM + text)
         assert "coverage.md" not in cli("run", "own.py", code=1, at=tmp_path).stderr

@@ -124,6 +124,9 @@ def test_pointwise_row(name):
     if why:
         pytest.skip(why)
     row = ROWS[name]
+    if name in EXTRA:
+        check_derivatives(row, EXTRA[name]())
+        return
     if all(hasattr(f, "refused") for f in row.backward.values()):  # PyTorch has no derivative either
         with pytest.raises(RuntimeError, match="not implemented|not supported"):
             row(*[drawn(i, 0.1, 0.9) for i in range(len(row.args))]).sum().backward()
@@ -165,6 +168,7 @@ EXTRA = {
     "from_channels_last": lambda: [leaf(1, 2, 2, 3), "contiguous"],
     "from_channels_last_3d": lambda: [leaf(1, 2, 2, 1, 3), "contiguous"],
     "neg_view": lambda: [leaf(2, 3)],
+    "conj_view": lambda: [flambeau.complex(leaf(2, 2), leaf(2, 2, seed=1)).detach().requires_grad_()],
     "conj_physical": lambda: [flambeau.complex(leaf(2, 2), leaf(2, 2, seed=1)).detach().requires_grad_()],
     "fill_copy_tensor": lambda: [leaf(2, 3), leaf(seed=1)],
     "fill_number": lambda: [leaf(2, 3), 2.0],

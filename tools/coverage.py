@@ -47,11 +47,12 @@ missing: {missing}.
 {missing_list}
 
 ## Left out, and why
-- **Quantized and named tensors, and operations on sparse and nested ones that say so**: other kinds of tensors, with kernels
-  of their own. Their dtypes (`qint8`, `bits8`, `int4`, ...) can be named but no tensor has them.
+- **Named tensors, and operations on quantized, sparse and nested ones that say so**: other kinds of tensors, with kernels
+  of their own. The dtypes `bits8`, `int4`, ... can be named but no tensor has them.
 - **TorchScript, `torch.export`, `torch.onnx`, `torch.package`**: they describe programs for other runtimes.
   `torch.jit.script` and `trace` give back what they get; `torch.fx` is there.
-- **`torch.ao`, `torch.distributed.rpc`**: not written.
+- **`torch.ao`** beyond `quantize_dynamic` of linear layers, observers and fake quantization
+  ([low precision](low_precision.md)), and **`torch.distributed.rpc`**: not written.
 - **Vendor kernels** (`cudnn_*`, `miopen_*`, `mkldnn_*`, `fbgemm_*`): there is no such library behind flambeau.
 
 ## At the corners
@@ -67,8 +68,25 @@ Share of calls in which flambeau gives PyTorch's dtype, shape and values, or rai
 | zero_dim | 1074 | 95.7 % | 5 | 3 | 38 | 0 | 0 |
 | wrong | 5985 | 96.7 % | 16 | 93 | 77 | 0 | 10 |
 
-"Values" are the order of equal elements of an unstable sort, products of half precision summed in another order, and modes by
-number that PyTorch does not check.
+`tools/suite_sweep.py` runs what PyTorch's own test files ask of every operation, module and optimizer that its testing package
+describes, in a process in which `torch` means flambeau; a case counts as "otherwise" if it passes under PyTorch alone. Parts of
+it, as measured: errors after the repairs that it led to, the others before them; second derivatives of every twelfth operation.
+
+| check | cases | as in PyTorch | otherwise |
+| --- | --- | --- | --- |
+| errors: samples that must raise, with words of the message | 683 | 97.5 % | 17 |
+| out: out= of the wrong strides, shape, dtype, device | 5952 | 99.9 % | 4 |
+| variants: function, method, in-place form, operator | 6237 | 99.8 % | 14 |
+| second: gradgradcheck | 208 | 100.0 % | 0 |
+| module_errors | 90 | 100.0 % | 0 |
+| optim_errors | 124 | 100.0 % | 0 |
+| optim_steps | 73 | 100.0 % | 0 |
+
+What is otherwise: tensors of 65 dimensions; `out=` that overlaps an input only after it was resized; `Tensor.__radd__` and the
+like called with a number in the tensor's place; `nansum(out=)` of another dtype; `abs_` of complex tensors; `Tensor.normal`.
+
+"Values" (in the first table) are the order of equal elements of an unstable sort, products of half precision summed in another
+order, and modes by number that PyTorch does not check.
 
 ## What differs
 - Inside a function that `compile` captures or follows, a call of `torch.vmap` runs as outside; no program is made of it.
@@ -82,7 +100,7 @@ number that PyTorch does not check.
   is differentiated from plain tensors: a wrapper tensor raises NotImplementedError. Operations on tensors with a forward-mode
   tangent are not seen. Sizes are numbers: no `shape_env`, no `tracing_mode="symbolic"`. `torch._decomp` has two
   dozen decompositions.
-- Inside `torch.func` transformations `requires_grad_()` and changes of captured tensors in place are not refused; results of
+- Inside `torch.func` transformations changes of captured tensors in place are not refused; results of
   `vmap` share memory with its inputs where PyTorch's do, but `_is_view()` says no.
 - `torch.func.jvp`, `jacfwd` of a function with many more results than inputs, and `linearize` go through two backward passes;
   they nest like the rest. `hessian` takes the rows of the gradient.

@@ -144,8 +144,9 @@ def folder() -> Path:
             raise OSError("it belongs to another user")
         if info.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             place.chmod(0o700)
-        if not os.access(place, os.R_OK | os.W_OK | os.X_OK):
-            raise OSError("it cannot be written to")
+        probe = place / f"probe-{os.getpid()}-{threading.get_ident()}"  # what may be written, only writing tells
+        os.close(os.open(probe, os.O_CREAT | os.O_WRONLY, 0o600))
+        probe.unlink()
         return place
     except OSError as error:
         warnings.warn(f"flambeau cannot keep compiled code in {place} ({error}); it is built anew in every process. "

@@ -133,6 +133,8 @@ def _dlpack(self, *, stream: Any = None, max_version: Any = None, dl_device: Any
     from ..backends.cpu.data import dlpack
     if self.requires_grad:
         raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
+    if self.layout is not strided:
+        raise BufferError("Can't export tensors with layout other than torch.strided")
     if self.is_conj():
         raise BufferError("Can't export tensors with the conjugate bit set: use tensor.resolve_conj()")
     if self.is_neg():  # PyTorch exports the memory as it is, so that the other side sees the wrong sign
@@ -142,8 +144,6 @@ def _dlpack(self, *, stream: Any = None, max_version: Any = None, dl_device: Any
         if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
             raise BufferError(f"Cannot export a tensor of {self.device} to DLPack device {tuple(dl_device)}")
         return on_device.export((self.clone() if copy else self)._array, stream)
-    if self.layout is not strided:
-        raise BufferError("Can't export tensors with layout other than torch.strided")
     if self.device.type != "cpu":
         raise BufferError(f"Cannot pack tensors on {self.device.type}")
     if stream is not None and not isinstance(stream, int):

@@ -7,6 +7,7 @@ checks are those of the plain operation. A result of nothing but masked-out elem
 from __future__ import annotations
 
 import functools
+import importlib
 import math
 import sys
 from collections.abc import Callable
@@ -34,6 +35,8 @@ def __getattr__(name: str) -> Any:
         if name == "maskedtensor":
             return masked_tensors
         return getattr(masked_tensors, name)
+    if name == "_ops":  # PyTorch's file of these functions
+        return importlib.import_module(f"{__name__}._ops")
     raise AttributeError(f"module 'flambeau.masked' has no attribute '{name}'")
 
 
@@ -45,7 +48,6 @@ class _Later(ModuleType):
         return getattr(masked_tensors, name)
 
 
-_ops = sys.modules[f"{__name__}._ops"] = sys.modules[__name__]  # PyTorch's file of the functions of this module
 for _name in ("maskedtensor", "maskedtensor.core", "maskedtensor.creation"):
     sys.modules[f"{__name__}.{_name}"] = _Later(f"{__name__}.{_name}")
 sys.modules[f"{__name__}.maskedtensor"].__path__ = []  # more below it is found by name (internals.py)
