@@ -417,6 +417,7 @@ def test_nothing_is_leaked_or_lost():
     x, y = t.batch()
     for _ in range(6):
         t.step(x, y)
+    gc.collect()  # what other tests left
     watched = [None, False, x, y, x._array, *t.model.parameters()]
     counts = [sys.getrefcount(w) for w in watched]
     for _ in range(300):

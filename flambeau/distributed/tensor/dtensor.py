@@ -15,6 +15,7 @@ from ... import distributed as dist
 from ...autograd.modes import no_grad
 from ...autograd.node import start_counter
 from ...creation import factories
+from ...nn import init
 from ...nn.parameter import Parameter
 from ...ops.core.overrides import activate, retype
 from ...tensors.tensor import Size, Tensor
@@ -58,6 +59,8 @@ class DTensor(Tensor):
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        if func.__module__ == init.__name__:  # a function of tensors' methods, which are asked in their turn
+            return func.__wrapped__(*args, **(kwargs or {}))
         from .dispatch import call
         return call(func, args, kwargs or {})
 
