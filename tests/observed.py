@@ -41,9 +41,10 @@ def plain(value, around=()):
         return [name, str(value.dtype), list(value.shape), [plain(v, inside) for v in value.ravel().tolist()]]
     if isinstance(value, nn.Module):
         grads = {n: p.grad for n, p in value.named_parameters()}
-        return [name, plain(value.state_dict(), inside), plain(grads, inside), [m.training for m in value.modules()]]
+        return [name, plain(value.state_dict(), inside), unsigned_zeros(plain(grads, inside)),
+                [m.training for m in value.modules()]]
     if isinstance(value, optim.Optimizer):
-        return [name, plain(value.state_dict(), inside)]
+        return [name, unsigned_zeros(plain(value.state_dict(), inside))]
     if isinstance(value, (dict, collections.UserDict)):
         return [name, [[plain(k, inside), plain(v, inside)] for k, v in value.items()]]
     if isinstance(value, (set, frozenset)):
@@ -55,6 +56,13 @@ def plain(value, around=()):
     if hasattr(value, "__iter__") and hasattr(value, "__len__"):
         return [name, *[plain(v, inside) for v in value]]
     return name if isinstance(value, OPAQUE) or not hasattr(value, "__dict__") else [name, plain(vars(value), inside)]
+
+
+def unsigned_zeros(described):
+    """A gradient is a sum of products. Where all of them are zero, as for what dropout left out, its sign is rounding's."""
+    if isinstance(described, list):
+        return [unsigned_zeros(v) for v in described]
+    return 0.0 if isinstance(described, float) and described == 0 else described
 
 
 def tensor(value):
