@@ -18,25 +18,20 @@ from collections.abc import Callable
 from types import FunctionType, ModuleType
 from typing import Any
 
-from ...amp.autocast_mode import _settings as autocast
 from ...autograd import errors
 from ...autograd.function_context import FunctionNode
-from ...autograd.node import AccumulateGrad, Edge, hooked
+from ...autograd.node import AccumulateGrad, Edge
 from ...autograd.state import AUTOCAST, INFERENCE, NO_GRAD, PROFILE, state
 from ...autograd.views import edge_of
-from ...backends import registry
 from ...backends.cpu import memory
-from ...backends.flags import on_cuda
 from ...backends.pending import bits
 from ...native import toolchain, waiting
 from ...nn.explain import explain
 from ...nn.module import Module
 from ...optim.optimizer import Optimizer
-from ...settings import _state as settings
 from ...tensors import dtypes
 from ...tensors.device import defaults as devices
 from ...tensors.device import device
-from ...tensors.dtypes import get_default_dtype
 from ...tensors.tensor import Tensor
 from ..capture import backend  # noqa: F401  (enters the backend of traced arrays)
 from ..capture.optimizers import first_at
@@ -53,8 +48,8 @@ from ..render.template import Family
 from .joint import Joint, JointPlan
 from .plan import Irrevocable, Output, Plan, Undone
 from .replay import MISS, UNDONE, Replay, Unsuitable
+from .signature import SIMPLE, floats_among, signature
 
-_SIMPLE = (int, float, complex, bool, str, bytes, type(None))
 _ATTEMPTS = 2   # captures of one signature before its calls are followed
 _TRANSIENTS = 3  # calls of one signature that were unlike those that follow
 _MOST = 64      # programs of one function
@@ -208,7 +203,7 @@ class CompiledFunction:
         """What of the arguments a program depends on. A float that has had two values is a number that each call brings."""
         shape = shape if shape.__class__ is int else comparable(shape)
         if shape.__class__ is not int and self.dynamic is not False:
-            for n, value in _floats(args, kwargs, leaves):
+            for n, value in floats_among(args, kwargs, leaves):
                 if self.dynamic or repr(value) != self.first_floats.setdefault((shape, n), repr(value)):
                     self.varying.add((shape, n))
         if shape.__class__ is not int and not self.counting:
@@ -297,7 +292,7 @@ class CompiledFunction:
         start = time.perf_counter()
         tensors = [a for a in leaves if isinstance(a, Tensor)]
         # A profiler goes on undisturbed; an object of the user's is not kept alive.
-        if sys.getprofile() is not None or not all([type(a) in _SIMPLE or issubclass(type(a), _KEPT) for a in leaves]) or any(
+        if sys.getprofile() is not None or not all([type(a) in SIMPLE or issubclass(type(a), _KEPT) for a in leaves]) or any(
                 [t.is_sparse or (t.__class__ is not Tensor and not t._without_overrides) for t in tensors]):
             self.attempts[key] = _ATTEMPTS
             return self._followed(args, kwargs)
@@ -338,7 +333,7 @@ class CompiledFunction:
         if not any(s == shape for s, _ in self.varying):
             return args, kwargs, brought
         new = {}
-        for n, value in _floats(args, kwargs, leaves):
+        for n, value in floats_among(args, kwargs, leaves):
             if (shape, n) in self.varying:
                 brought[n] = value
                 new[id(value)] = recorder.number(brought, n, None, value)
@@ -435,7 +430,7 @@ class CompiledFunction:
         plan.seconds = seconds | {"plan": plan.program.seconds_planning, "build": plan.program.seconds_building}
         # What the signature knows by its address must keep it.
         plan.brought = brought
-        plan.arguments = [a for a in leaves if not isinstance(a, (Tensor, *_SIMPLE))]
+        plan.arguments = [a for a in leaves if not isinstance(a, (Tensor, *SIMPLE))]
         self.plans.setdefault(key, []).append(plan)
         self.latest.append(plan)
         return None
@@ -460,7 +455,7 @@ class CompiledFunction:
     def _outputs(self, recorder: Recorder, witness: Witness, leaves: list[Any], result: Any) -> tuple[Any, Any]:
         found: list[Any] = []
         shape = flatten_result(result, found)
-        anew = [c for c in containers(result) if type(c) is not tuple or not all([type(v) in _SIMPLE for v in c])]
+        anew = [c for c in containers(result) if type(c) is not tuple or not all([type(v) in SIMPLE for v in c])]
         if any([id(c) not in witness.born and not issubclass(type(c), tuple) for c in anew]):
             return "it returns a list, dict or object that was there before", None
         if len(set(map(id, anew))) < len(anew):
@@ -556,35 +551,6 @@ def _changed_number(recorder: Recorder) -> str | None:
         if (id(group), name) not in counts and now != value and not same(now, value):  # nan is nan
             return f"the optimizer's '{name}'"
     return None
-
-
-def _floats(args: Any, kwargs: Any, leaves: list[Any]) -> list[tuple[int, float]]:
-    """The floats that are arguments themselves, by their number among the leaves."""
-    given = {id(a) for a in (*args, *kwargs.values()) if type(a) is float}
-    return [(n, a) for n, a in enumerate(leaves) if type(a) is float and id(a) in given] if given else []
-
-
-def signature(leaves: list[Any], mode: int, shape: Any, varying: Any = ()) -> Any:
-    parts: list[Any] = [mode, shape, get_default_dtype(), *settings.values()]
-    if mode & AUTOCAST:
-        parts.append((autocast.dtype_of("cpu"), autocast.dtype_of("cuda"), autocast.cache))
-    if registry.cuda_was_used():
-        parts += on_cuda()
-        parts += registry.cuda_places([a._array for a in leaves if issubclass(type(a), Tensor)])
-    first: dict[int, int] = {}
-    for n, a in enumerate(leaves):
-        if issubclass(type(a), Tensor):
-            array, node = a._array, a._node
-            parts.append((a.__class__, array.__class__, array.shape, array.strides, array.dtype.num, None if node is None
-                          else node.__class__ is AccumulateGrad and (node.hooks is None or not hooked(node)),
-                          first.setdefault(id(a), n), a._inference))
-        elif type(a) is float and (shape, n) in varying:
-            parts.append(float)
-        elif type(a) in _SIMPLE:
-            parts.append((type(a), repr(a) if type(a) in (float, complex) else a))
-        else:
-            parts.append(id(a))
-    return tuple(parts)
 
 
 def reset() -> None:

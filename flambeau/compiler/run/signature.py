@@ -1,0 +1,46 @@
+"""The key of a call: what must be the same of two calls before one's program is thought of for the other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...amp.autocast_mode import _settings as autocast
+from ...autograd.node import AccumulateGrad, hooked
+from ...autograd.state import AUTOCAST
+from ...backends import registry
+from ...backends.flags import on_cuda
+from ...settings import _state as settings
+from ...tensors.dtypes import get_default_dtype
+from ...tensors.tensor import Tensor
+
+SIMPLE = (int, float, complex, bool, str, bytes, type(None))  # by value, not by their address
+
+
+def floats_among(args: Any, kwargs: Any, leaves: list[Any]) -> list[tuple[int, float]]:
+    """The floats that are arguments themselves, by their number among the leaves."""
+    given = {id(a) for a in (*args, *kwargs.values()) if type(a) is float}
+    return [(n, a) for n, a in enumerate(leaves) if type(a) is float and id(a) in given] if given else []
+
+
+def signature(leaves: list[Any], mode: int, shape: Any, varying: Any = ()) -> Any:
+    """What the programs of one key have in common. varying: places of floats that are numbers at run time."""
+    parts: list[Any] = [mode, shape, get_default_dtype(), *settings.values()]
+    if mode & AUTOCAST:
+        parts.append((autocast.dtype_of("cpu"), autocast.dtype_of("cuda"), autocast.cache))
+    if registry.cuda_was_used():
+        parts += on_cuda()
+        parts += registry.cuda_places([a._array for a in leaves if issubclass(type(a), Tensor)])
+    first: dict[int, int] = {}
+    for n, a in enumerate(leaves):
+        if issubclass(type(a), Tensor):
+            array, node = a._array, a._node
+            parts.append((a.__class__, array.__class__, array.shape, array.strides, array.dtype.num, None if node is None
+                          else node.__class__ is AccumulateGrad and (node.hooks is None or not hooked(node)),
+                          first.setdefault(id(a), n), a._inference))
+        elif type(a) is float and (shape, n) in varying:
+            parts.append(float)
+        elif type(a) in SIMPLE:
+            parts.append((type(a), repr(a) if type(a) in (float, complex) else a))
+        else:
+            parts.append(id(a))
+    return tuple(parts)
