@@ -92,34 +92,24 @@ static long elements(row_t *table, long rows) {
 #define INLINE static inline __attribute__((always_inline))
 
 //:
-//: fl_adam_f32(plldddddll)
-//: fl_adam_f64(plldddddll)
+//: fl_adam_{f32,f64}(plldddddll)
 //:
-//: fl_sgd_f32(plddddlll)
-//: fl_sgd_f64(plddddlll)
+//: fl_sgd_{f32,f64}(plddddlll)
 //:
-//: fl_rmsprop_f32(plldddddl)
-//: fl_rmsprop_f64(plldddddl)
+//: fl_rmsprop_{f32,f64}(plldddddl)
 //:
-//: fl_adagrad_f32(pllddddl)
-//: fl_adagrad_f64(pllddddl)
+//: fl_adagrad_{f32,f64}(pllddddl)
 //:
-//: fl_adadelta_f32(pllddddl)
-//: fl_adadelta_f64(pllddddl)
+//: fl_adadelta_{f32,f64}(pllddddl)
 //:
-//: fl_adamax_f32(plldddddl)
-//: fl_adamax_f64(plldddddl)
+//: fl_adamax_{f32,f64}(plldddddl)
 //:
-//: fl_nadam_f32(pllddddddll)
-//: fl_nadam_f64(pllddddddll)
+//: fl_nadam_{f32,f64}(pllddddddll)
 //:
-//: fl_radam_f32(plldddddll)
-//: fl_radam_f64(plldddddll)
+//: fl_radam_{f32,f64}(plldddddll)
 //:
-//: fl_total_norm_f32(pldp)
-//: fl_total_norm_f64(pldp)
-//: fl_clip_f32(plpd)
-//: fl_clip_f64(plpd)
+//: fl_total_norm_{f32,f64}(pldp)
+//: fl_clip_{f32,f64}(plpd)
 #define T float
 #define NAME(name) fl_##name##_f32
 #define LOCAL(name) name##_f32
