@@ -58,8 +58,7 @@ class Distribution:
             arg_constraints = self.arg_constraints
         except NotImplementedError:
             warnings.warn(f"{type(self)} does not define `arg_constraints`. Please set `arg_constraints = {{}}` or "
-                          "initialize the distribution with `validate_args=False` to turn off validation.",
-                          stacklevel=3)
+                          "initialize the distribution with `validate_args=False` to turn off validation.", stacklevel=3)
             return
         for name, constraint in arg_constraints.items():
             if constraints.is_dependent(constraint):
@@ -188,13 +187,11 @@ class Distribution:
             raise ValueError(f"The value argument to log_prob must be a Tensor, but got {type(value).__name__}")
         start = value.dim() - len(self._event_shape)
         if value.size()[start:] != self._event_shape:
-            raise ValueError("The right-most size of value must match event_shape: "
-                             f"{value.size()} vs {self._event_shape}.")
+            raise ValueError(f"The right-most size of value must match event_shape: {value.size()} vs {self._event_shape}.")
         wanted = self._batch_shape + self._event_shape
         for i, j in zip(reversed(value.size()), reversed(wanted)):
             if i != 1 and j != 1 and i != j:
-                raise ValueError(f"Value is not broadcastable with batch_shape+event_shape: {value.size()} vs "
-                                 f"{wanted}.")
+                raise ValueError(f"Value is not broadcastable with batch_shape+event_shape: {value.size()} vs {wanted}.")
         try:
             support = self.support
         except NotImplementedError:

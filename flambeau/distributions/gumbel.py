@@ -35,8 +35,7 @@ class Gumbel(TransformedDistribution):
         if isinstance(loc, _Number) and isinstance(scale, _Number):
             base = Uniform(info.tiny, 1 - info.eps, validate_args=validate_args)
         else:
-            base = Uniform(full_like(self.loc, info.tiny), full_like(self.loc, 1 - info.eps),
-                           validate_args=validate_args)
+            base = Uniform(full_like(self.loc, info.tiny), full_like(self.loc, 1 - info.eps), validate_args=validate_args)
         transforms = [ExpTransform().inv, AffineTransform(loc=0, scale=-ones_like(self.scale)), ExpTransform().inv,
                       AffineTransform(loc=loc, scale=-self.scale)]
         super().__init__(base, transforms, validate_args=validate_args)

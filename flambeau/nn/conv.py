@@ -182,8 +182,7 @@ class _ConvTransposeNd(_ConvNd):
     def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
         more = self._output_padding(input, output_size, self.stride, self.padding, self.kernel_size, self._dims,
                                     self.dilation)
-        return self._function(input, self.weight, self.bias, self.stride, self.padding, more, self.groups,
-                              self.dilation)
+        return self._function(input, self.weight, self.bias, self.stride, self.padding, more, self.groups, self.dilation)
 
     def _output_padding(self, input: Tensor, output_size: Any, stride: Any, padding: Any, kernel_size: Any,
                         num_spatial_dims: int, dilation: Any = None) -> tuple[int, ...]:
@@ -202,8 +201,7 @@ class _ConvTransposeNd(_ConvNd):
         for wanted, low, s in zip(output_size, smallest, stride):
             if not low <= wanted <= low + s - 1:
                 raise ValueError(f"requested an output size of {output_size}, but valid sizes range from {smallest} to "
-                                 f"{[m + t - 1 for m, t in zip(smallest, stride)]} (for an input of "
-                                 f"{input.size()[2:]})")
+                                 f"{[m + t - 1 for m, t in zip(smallest, stride)]} (for an input of {input.size()[2:]})")
         return tuple([wanted - low for wanted, low in zip(output_size, smallest)])
 
 
@@ -251,8 +249,7 @@ class _LazyConvXdMixin(LazyModuleMixin):
         self.in_channels = self._get_in_channels(input)
         if self.in_channels % self.groups != 0:
             raise ValueError("in_channels must be divisible by groups")
-        first, second = (self.in_channels, self.out_channels) if self.transposed else (self.out_channels,
-                                                                                       self.in_channels)
+        first, second = (self.in_channels, self.out_channels) if self.transposed else (self.out_channels, self.in_channels)
         self.weight.materialize((first, second // self.groups, *self.kernel_size))
         if self.bias is not None:
             self.bias.materialize((self.out_channels,))
@@ -277,8 +274,7 @@ class _LazyConvXdMixin(LazyModuleMixin):
 
 class _LazyConv(_LazyConvXdMixin):
     def __init__(self, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
-                 groups: int = 1, bias: bool = True, padding_mode: str = "zeros", device: Any = None,
-                 dtype: Any = None):
+                 groups: int = 1, bias: bool = True, padding_mode: str = "zeros", device: Any = None, dtype: Any = None):
         super().__init__(0, 0, kernel_size, stride, padding, dilation, groups, False, padding_mode, device, dtype)
         self._make_lazy(out_channels, bias, device, dtype)
 

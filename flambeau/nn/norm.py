@@ -73,18 +73,15 @@ class _NormBase(Module):
         return (f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
                 f"bias={self.bias is not None}, track_running_stats={self.track_running_stats}")
 
-    def _load_from_state_dict(self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys,
-                              error_msgs):
+    def _load_from_state_dict(self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs):
         version = local_metadata.get("version", None)
         if (version is None or version < 2) and self.track_running_stats:
             # Before version 2 there was no num_batches_tracked.
             key = prefix + "num_batches_tracked"
             if key not in state_dict:
                 own = self.num_batches_tracked
-                state_dict[key] = own if own is not None and own.device.type != "meta" else tensor(0,
-                                                                                                   dtype=_dtypes.int64)
-        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys,
-                                      error_msgs)
+                state_dict[key] = own if own is not None and own.device.type != "meta" else tensor(0, dtype=_dtypes.int64)
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
 
 
 class _BatchNorm(_NormBase):
@@ -245,8 +242,7 @@ class _InstanceNorm(Spatial, _NormBase):
                           "passing in num_features, which is not used because affine=False", stacklevel=2)
         return self._handle_no_batch_input(input) if dim == 0 else self._apply_instance_norm(input)
 
-    def _load_from_state_dict(self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys,
-                              error_msgs):
+    def _load_from_state_dict(self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs):
         version = local_metadata.get("version", None)
         if version is None and not self.track_running_stats:
             # Once these layers always saved running statistics: such files would load something that is not used.
@@ -257,8 +253,7 @@ class _InstanceNorm(Spatial, _NormBase):
                                   "checkpoint saved before 0.4.0, this may be expected; remove these keys from it.")
                 for key in stale:
                     state_dict.pop(key)
-        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys,
-                                      error_msgs)
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
 
 
 class InstanceNorm1d(_InstanceNorm, dims=1):
@@ -456,8 +451,7 @@ class GroupNorm(Module):
         return wrong_size(input, 1, self.num_channels, "num_channels", name)
 
     def extra_repr(self) -> str:
-        return (f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}, "
-                f"bias={self.bias is not None}")
+        return (f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}, bias={self.bias is not None}")
 
 
 class RMSNorm(Module):

@@ -97,8 +97,7 @@ class Muon(Optimizer):
         check(adjust_lr_fn in (None, "original", "match_rms_adamw"),
               f"Adjust learning rate function {adjust_lr_fn} is not supported")
         super().__init__(params, dict(lr=lr, weight_decay=weight_decay, momentum=momentum, nesterov=nesterov,
-                                      ns_coefficients=ns_coefficients, eps=eps, ns_steps=ns_steps,
-                                      adjust_lr_fn=adjust_lr_fn))
+                                      ns_coefficients=ns_coefficients, eps=eps, ns_steps=ns_steps, adjust_lr_fn=adjust_lr_fn))
         for group in self.param_groups:
             for p in group["params"]:
                 check(p.dim() == 2, f"Muon only supports 2D parameters whereas we found a parameter with size: {p.size()}")

@@ -227,8 +227,7 @@ class NAdam(OneByOne):
 
     def __init__(self, params: Any, lr: Any = 2e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
                  weight_decay: float = 0, momentum_decay: float = 4e-3, decoupled_weight_decay: bool = False, *,
-                 foreach: bool | None = None, maximize: bool = False, capturable: bool = False,
-                 differentiable: bool = False):
+                 foreach: bool | None = None, maximize: bool = False, capturable: bool = False, differentiable: bool = False):
         check_lr(lr)
         check_betas(betas, eps, weight_decay)
         check_range("momentum_decay value", momentum_decay)

@@ -99,8 +99,7 @@ def spread(value: Any, dims: int, name: str) -> tuple[int, ...]:
     try:
         return (value.__index__(),) * dims
     except AttributeError:
-        raise TypeError(f"conv{dims}d(): argument '{name}' must be tuple of ints, but found "
-                        f"{type(value).__name__}") from None
+        raise TypeError(f"conv{dims}d(): argument '{name}' must be tuple of ints, but found {type(value).__name__}") from None
 
 
 def _check(name: str, x: Any, weight: Any, bias: Any, dims: int) -> None:
@@ -110,8 +109,7 @@ def _check(name: str, x: Any, weight: Any, bias: Any, dims: int) -> None:
     if bias is not None and not isinstance(bias, Tensor):
         raise TypeError(f"{name}(): argument 'bias' must be Tensor, not {type(bias).__name__}")
     if x.ndim not in (dims + 1, dims + 2):
-        raise RuntimeError(f"Expected {dims + 1}D (unbatched) or {dims + 2}D (batched) input to {name}, but got input "
-                           "of "
+        raise RuntimeError(f"Expected {dims + 1}D (unbatched) or {dims + 2}D (batched) input to {name}, but got input of "
                            f"size: {list(x.shape)}")
     if weight.ndim != dims + 2:
         raise RuntimeError("weight should have at least three dimensions" if weight.ndim < 3 else
@@ -308,8 +306,7 @@ def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tenso
     torch.Size([2, 1, 5])
     """
     if input.ndim != 3 or weight.ndim != 3:
-        raise RuntimeError(f"conv_tbc: input and weight must have 3 dims: time, batch, channels; got "
-                           f"{list(input.shape)} and "
+        raise RuntimeError(f"conv_tbc: input and weight must have 3 dims: time, batch, channels; got {list(input.shape)} and "
                            f"{list(weight.shape)}")
     return conv1d(input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, padding=pad).permute(2, 0, 1)
 
@@ -343,8 +340,7 @@ def _windows(name: str, size: Any, kernel: Any, dilation: Any, padding: Any, str
     counts = [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, d, p, s in zip(size, kernel, dilation, padding, stride)]
     if min(counts) < 1:
         raise RuntimeError(f"{name}: given a spatial size of {tuple(size)}, kernel_size={kernel}, dilation={dilation}, "
-                           f"padding={padding}, stride={stride}, the calculated shape of the array of sliding blocks "
-                           "is "
+                           f"padding={padding}, stride={stride}, the calculated shape of the array of sliding blocks is "
                            f"{tuple(counts)}, but its components must be at least one")
     return counts[0] * counts[1]
 
@@ -355,8 +351,7 @@ def unfold(input: Tensor, kernel_size: Any, dilation: Any = 1, padding: Any = 0,
     kernel, dilation, padding, stride = _pairs("unfold", kernel_size=kernel_size, dilation=dilation, padding=padding,
                                                stride=stride)
     if input.ndim not in (3, 4) or 0 in input.shape[input.ndim - 3:]:
-        raise RuntimeError(f"Expected 3D or 4D (batch mode) tensor with possibly 0 batch size and other non-zero "
-                           "dimensions "
+        raise RuntimeError(f"Expected 3D or 4D (batch mode) tensor with possibly 0 batch size and other non-zero dimensions "
                            f"for input, but got: {list(input.shape)}")
     _windows("unfold", input.shape[-2:], kernel, dilation, padding, stride)
     return _im2col(input, kernel, dilation, padding, stride)
@@ -373,13 +368,11 @@ def fold(input: Tensor, output_size: Any, kernel_size: Any, dilation: Any = 1, p
                            f"dimensions for input, but got: {list(input.shape)}")
     taps = kernel[0] * kernel[1]
     if input.shape[-2] % taps:
-        raise RuntimeError(f"Expected size of input's dimension 1 to be divisible by the product of kernel_size, but "
-                           "got "
+        raise RuntimeError(f"Expected size of input's dimension 1 to be divisible by the product of kernel_size, but got "
                            f"input.size(1)={input.shape[-2]} and kernel_size={kernel}")
     count = _windows("fold", size, kernel, dilation, padding, stride)
     if input.shape[-1] != count:
         raise RuntimeError(f"Given output_size={size}, kernel_size={kernel}, dilation={dilation}, padding={padding}, "
-                           f"stride={stride}, expected size of input's dimension 2 to match the calculated number of "
-                           "sliding "
+                           f"stride={stride}, expected size of input's dimension 2 to match the calculated number of sliding "
                            f"blocks {count}, but got input.size(2)={input.shape[-1]}")
     return _col2im(input, size, kernel, dilation, padding, stride)

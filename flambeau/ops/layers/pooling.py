@@ -144,8 +144,7 @@ def ints(value: Any, dims: int, name: str, function: str) -> tuple[int, ...]:
     return (value.__index__(),) * dims
 
 
-def _geometry(function: str, x: Any, dims: int, kernel_size: Any, stride: Any, padding: Any, dilation: Any,
-              ceil_mode: bool):
+def _geometry(function: str, x: Any, dims: int, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool):
     """The checked window arguments as tuples, and the size of the output."""
     if not isinstance(x, Tensor):
         raise TypeError(f"{function}(): argument 'input' (position 1) must be Tensor, not {type(x).__name__}")
@@ -167,8 +166,7 @@ def _geometry(function: str, x: Any, dims: int, kernel_size: Any, stride: Any, p
         raise RuntimeError(f"pad must be non-negative, but got pad: {min(padding)}")
     for p, k, d in zip(padding, kernel, dilation):
         if p > ((k - 1) * d + 1) // 2:
-            raise RuntimeError(f"pad should be at most half of effective kernel size, but got pad={p}, kernel_size={k} "
-                               "and "
+            raise RuntimeError(f"pad should be at most half of effective kernel size, but got pad={p}, kernel_size={k} and "
                                f"dilation={d}")
     _check_input(function, x, dims)
     out = tuple([pooled_size(n, k, s, p, d, ceil_mode) for n, k, s, p, d in
@@ -197,8 +195,7 @@ def _check_input(function: str, x: Tensor, dims: int) -> None:
                            f"shape of {list(x.shape)} and non-batch dimension {x.shape[x.ndim - 4:].index(0)} has length "
                            "zero!")
     if x.ndim not in (dims + 1, dims + 2) or 0 in x.shape[x.ndim - dims - 1:]:
-        raise RuntimeError(f"{function}: Expected {dims + 1}D or {dims + 2}D (batch mode) tensor with optional 0 dim "
-                           "batch "
+        raise RuntimeError(f"{function}: Expected {dims + 1}D or {dims + 2}D (batch mode) tensor with optional 0 dim batch "
                            f"size for input, but got: {list(x.shape)}")
 
 
@@ -222,8 +219,7 @@ def _only_floats(kernel: str, x: Tensor, others: str = "") -> None:
 def _max_pool(dims: int, x: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool,
               return_indices: bool) -> Any:
     kernel, stride, padding, dilation, out = _geometry(f"max_pool{dims}d", x, dims, kernel_size, stride, padding,
-                                                       dilation,
-                                                       ceil_mode)
+                                                       dilation, ceil_mode)
     _only_floats("max_pool3d" if dims == 3 else "max_pool2d", x, "uint8 int8 int16 int32 int64")
     if dims == 1:
         made = keeping_layout(_pooled, x.unsqueeze(-2), (1, *kernel), (1, *stride), (0, *padding), (1, *dilation), (1, *out),
@@ -346,8 +342,7 @@ def _adaptive_size(function: str, x: Any, dims: int, output_size: Any) -> tuple[
         raise RuntimeError(f"Trying to create tensor with negative dimension {min(size)}: "
                            f"{[*x.shape[:x.ndim - dims], *(1,) * (dims == 1), *size]}")
     if min(size) < 0:
-        raise RuntimeError(f"{function}: elements of output_size must be greater than or equal to 0 but received "
-                           f"{size}")
+        raise RuntimeError(f"{function}: elements of output_size must be greater than or equal to 0 but received {size}")
     if not to_one and 0 in x.shape[-dims if average and dims < 3 else 1:]:
         raise RuntimeError(f"{function}: Expected input to have non-zero size for non-batch dimensions, but input has "
                            f"sizes {list(x.shape)}")
@@ -453,8 +448,7 @@ def _fractional_pool(dims: int, x: Tensor, kernel_size: Any, output_size: Any, o
     if min(kernel) <= 0 or min(out) < 0:
         raise RuntimeError(f"{name}: kernel_size and output_size must be greater than zero, but got {kernel} and {out}")
     if any([o + k - 1 > n for o, k, n in zip(out, kernel, size)]):
-        raise RuntimeError(f"{name}: pool size {kernel} and output size {out} are too large relative to the input's "
-                           f"{size}")
+        raise RuntimeError(f"{name}: pool size {kernel} and output size {out} are too large relative to the input's {size}")
     batch = x.shape[0] if x.ndim == dims + 2 else 1
     if samples is None:
         from ..random.factories import rand
@@ -463,8 +457,7 @@ def _fractional_pool(dims: int, x: Tensor, kernel_size: Any, output_size: Any, o
         samples = samples[:batch]
     if tuple(samples.shape) != (batch, x.shape[-dims - 1], dims) or samples.dtype is not x.dtype:
         raise RuntimeError(f"{name}: Expect _random_samples of shape {(batch, x.shape[-dims - 1], dims)} and dtype "
-                           f"{x.dtype}, "
-                           f"but got {tuple(samples.shape)} and {samples.dtype}")
+                           f"{x.dtype}, but got {tuple(samples.shape)} and {samples.dtype}")
     if 0 in out:
         shape = (*x.shape[:x.ndim - dims], *out)
         return x.new_empty(shape), x.new_empty(shape, dtype=_dtypes.int64)
@@ -500,8 +493,7 @@ def _unpool_size(x: Tensor, kernel: Any, stride: Any, padding: Any, output_size:
     if len(wanted) in (dims + 1, dims + 2):
         wanted = wanted[-dims:]
     if len(wanted) != dims:
-        raise ValueError(f"output_size should be a sequence containing {dims} or {dims + 2} elements, but it has a "
-                         "length of "
+        raise ValueError(f"output_size should be a sequence containing {dims} or {dims + 2} elements, but it has a length of "
                          f"'{len(wanted)}'")
     for d, (n, given, s) in enumerate(zip(default, wanted, stride)):
         if not n - s < given < n + s:
@@ -518,8 +510,7 @@ def _unpool(dims: int, x: Tensor, indices: Tensor, kernel_size: Any, stride: Any
     if indices.dtype is not _dtypes.int64:
         raise RuntimeError(f"elements in indices should be type int64 but got: {indices.dtype}")
     if indices.shape != x.shape:
-        raise RuntimeError(f"Expected shape of indices to be same as that of the input tensor ({list(x.shape)}) but "
-                           "got "
+        raise RuntimeError(f"Expected shape of indices to be same as that of the input tensor ({list(x.shape)}) but got "
                            f"indices tensor with shape: {list(indices.shape)}")
     if x.ndim not in (dims + 1, dims + 2):
         raise RuntimeError(f"Input to {name} should be a {dims + 1}d or {dims + 2}d Tensor, but got {list(x.shape)}")
