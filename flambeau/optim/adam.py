@@ -54,9 +54,9 @@ class Adam(OneByOne):
         self.start(p, state, "exp_avg", "exp_avg_sq", "max_exp_avg_sq" if group["amsgrad"] else "")
 
     def numbers(self, group) -> tuple[Any, ...]:
-        beta1, beta2 = group["betas"]
-        return (number(group["lr"]), number(beta1), number(beta2), group["eps"], group["weight_decay"],
-                group["decoupled_weight_decay"], group["maximize"])
+        rates = group["lr"], *group["betas"]
+        rates = rates if float is rates[0].__class__ is rates[1].__class__ else map(number, rates)
+        return *rates, group["eps"], group["weight_decay"], group["decoupled_weight_decay"], group["maximize"]
 
     def one(self, group, p, grad, state) -> None:
         lr, (beta1, beta2) = number(group["lr"]), map(number, group["betas"])

@@ -34,8 +34,8 @@ class OneByOne(Optimizer):
         refuse_sparse(grads, type(self).__name__, self.advice)
         if self.kernel and not group["differentiable"]:
             used = states[0]
-            parts = tuple([[s[name] for s in states] if name in used else [] for name in self.shaped])
-            counts = tuple([[s[name] for s in states] for name in self.counts])
+            parts = [[s[name] for s in states] if name in used else [] for name in self.shaped]
+            counts = [[s[name] for s in states] for name in self.counts]
             if fused.update(self.kernel, params, grads, parts, counts, self.numbers(group)):
                 return
         for state in states:
