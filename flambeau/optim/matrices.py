@@ -45,7 +45,8 @@ class Adafactor(Optimizer):
             state["variance"] = zeros_like(p)
 
     def update(self, group, params, grads, states) -> None:
-        refuse_sparse(grads, "Adafactor")
+        if True in [g.is_sparse for g in grads]:
+            refuse_sparse("Adafactor")
         if any(p.is_complex() for p in params):
             raise RuntimeError("Adafactor does not support complex parameters")
         for p, grad, state in zip(params, grads, states):
@@ -108,7 +109,8 @@ class Muon(Optimizer):
     def update(self, group, params, grads, states) -> None:
         if any(p.is_complex() for p in params):
             raise RuntimeError("Muon does not support complex parameters")
-        refuse_sparse(grads, "Muon")
+        if True in [g.is_sparse for g in grads]:
+            refuse_sparse("Muon")
         lr, momentum = number(group["lr"]), group["momentum"]
         for p, grad, state in zip(params, grads, states):
             buffer = state["momentum_buffer"]

@@ -31,7 +31,8 @@ class OneByOne(Optimizer):
             state[name] = zeros_like(p)
 
     def update(self, group, params, grads, states) -> None:
-        refuse_sparse(grads, type(self).__name__, self.advice)
+        if True in [g.is_sparse for g in grads]:
+            refuse_sparse(type(self).__name__, self.advice)
         if self.kernel and not group["differentiable"]:
             used = states[0]
             parts = [[s[name] for s in states] if name in used else [] for name in self.shaped]

@@ -446,6 +446,5 @@ def real_views(params: list[Tensor], grads: list[Tensor], states: list[dict[str,
     return params, grads, states
 
 
-def refuse_sparse(grads: list[Tensor], who: str, advice: str = "") -> None:
-    if True in [g.is_sparse for g in grads]:
-        raise RuntimeError(f"{who} does not support sparse gradients{advice}")
+def refuse_sparse(who: str, advice: str = "") -> None:
+    raise RuntimeError(f"{who} does not support sparse gradients{advice}")
