@@ -15,6 +15,7 @@ from ..core.row import FUNCTIONS, public, row, run, wrapped
 from ..pointwise.functions import conj
 from ..rules import images
 from ..shape.views import relaid
+from .forms import in_dimensions
 from .layouts import channels_last_of, contiguous_copy, laid_out
 
 _AGAIN = "ConvolutionBackwardBackward0"
@@ -176,8 +177,10 @@ def _same(x: Tensor, weight: Tensor, stride: Any, dilation: Any) -> tuple[Tensor
 
 
 # ------------------------------------------------------------------------------------------------- convolutions
-def _conv(name: str, dims: int, x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any,
-          groups: int) -> Tensor:
+def _conv(name: str, dims: int, input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
+          dilation: Any = 1, groups: int = 1) -> Tensor:
+    """The convolution of (batch, channels, {}) with weights (out channels, channels / groups, *kernel)."""
+    x = input
     _check(name, x, weight, bias, dims)
     stride, dilation = spread(stride, dims, "stride"), spread(dilation, dims, "dilation")
     batched = x.ndim == dims + 2
@@ -213,33 +216,14 @@ def _convolved(x: Tensor, weight: Tensor, *rest: Any) -> Tensor:
     return laid_out(convolution(contiguous_copy(x, name), contiguous_copy(weight, name), *rest), name)
 
 
-@public(method=False, autocast="lower")
-def conv1d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
-           dilation: Any = 1,
-           groups: int = 1) -> Tensor:
-    """The convolution of (batch, channels, length) with weights (out channels, channels / groups, kernel)."""
-    return _conv("conv1d", 1, input, weight, bias, stride, padding, dilation, groups)
-
-
-@public(method=False, autocast="lower")
-def conv2d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
-           dilation: Any = 1,
-           groups: int = 1) -> Tensor:
-    """The convolution of (batch, channels, height, width) with weights (out channels, channels / groups, *kernel)."""
-    return _conv("conv2d", 2, input, weight, bias, stride, padding, dilation, groups)
-
-
-@public(method=False, autocast="lower")
-def conv3d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
-           dilation: Any = 1,
-           groups: int = 1) -> Tensor:
-    """The convolution of (batch, channels, *volume) with weights (out channels, channels / groups, *kernel)."""
-    return _conv("conv3d", 3, input, weight, bias, stride, padding, dilation, groups)
+conv1d, conv2d, conv3d = in_dimensions("conv{}d", method=False, autocast="lower")(_conv)
 
 
 # ------------------------------------------------------------------------------------- transposed convolutions
-def _transposed(name: str, dims: int, x: Any, weight: Any, bias: Any, stride: Any, padding: Any, output_padding: Any,
-                groups: int, dilation: Any) -> Tensor:
+def _transposed(name: str, dims: int, input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1,
+                padding: Any = 0, output_padding: Any = 0, groups: int = 1, dilation: Any = 1) -> Tensor:
+    """The transpose of a convolution; weights are (channels, out channels / groups, *kernel)."""
+    x = input
     _check(name, x, weight, bias, dims)
     stride, padding = spread(stride, dims, "stride"), spread(padding, dims, "padding")
     dilation, more = spread(dilation, dims, "dilation"), spread(output_padding, dims, "output_padding")
@@ -267,25 +251,8 @@ def _transposed(name: str, dims: int, x: Any, weight: Any, bias: Any, stride: An
     return made if batched else made.squeeze(0)
 
 
-@public(method=False, autocast="lower")
-def conv_transpose1d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
-                     output_padding: Any = 0, groups: int = 1, dilation: Any = 1) -> Tensor:
-    """The transpose of conv1d; weights are (channels, out channels / groups, kernel)."""
-    return _transposed("conv_transpose1d", 1, input, weight, bias, stride, padding, output_padding, groups, dilation)
-
-
-@public(method=False, autocast="lower")
-def conv_transpose2d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
-                     output_padding: Any = 0, groups: int = 1, dilation: Any = 1) -> Tensor:
-    """The transpose of conv2d; weights are (channels, out channels / groups, *kernel)."""
-    return _transposed("conv_transpose2d", 2, input, weight, bias, stride, padding, output_padding, groups, dilation)
-
-
-@public(method=False, autocast="lower")
-def conv_transpose3d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
-                     output_padding: Any = 0, groups: int = 1, dilation: Any = 1) -> Tensor:
-    """The transpose of conv3d; weights are (channels, out channels / groups, *kernel)."""
-    return _transposed("conv_transpose3d", 3, input, weight, bias, stride, padding, output_padding, groups, dilation)
+conv_transpose1d, conv_transpose2d, conv_transpose3d = in_dimensions(
+    "conv_transpose{}d", method=False, autocast="lower")(_transposed)
 
 
 @public(method=False, name="convolution")
