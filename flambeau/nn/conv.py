@@ -9,7 +9,7 @@ from ..tensors.tensor import Tensor
 from . import functional as F
 from . import init
 from .explain import wrong_size
-from .layer import Spatial
+from .layer import Spatial, family
 from .lazy import LazyModuleMixin
 from .modules.utils import _ntuple, _reverse_repeat_tuple
 from .parameter import UninitializedParameter, learn
@@ -205,34 +205,15 @@ class _ConvTransposeNd(_ConvNd):
         return tuple([wanted - low for wanted, low in zip(output_size, smallest)])
 
 
-class ConvTranspose1d(_ConvTransposeNd, dims=1, function=F.conv_transpose1d):
-    """The transpose of Conv1d.
+ConvTranspose1d, ConvTranspose2d, ConvTranspose3d = family(
+    "ConvTranspose{n}d", lambda n: (_ConvTransposeNd,),
+    """The transpose of Conv{n}d, which makes a larger image from a smaller one.
 
-    Shapes: (batch, in_channels, length) to (batch, out_channels, new length).
+    Shapes: (batch, in_channels, {size}) to (batch, out_channels, {new}).
 
-    >>> nn.ConvTranspose1d(16, 8, 3, stride=2)(torch.randn(2, 16, 10)).shape
-    torch.Size([2, 8, 21])
-    """
-
-
-class ConvTranspose2d(_ConvTransposeNd, dims=2, function=F.conv_transpose2d):
-    """The transpose of Conv2d.
-
-    Shapes: (batch, in_channels, height, width) to (batch, out_channels, new height, new width).
-
-    >>> nn.ConvTranspose2d(16, 8, 2, stride=2)(torch.randn(2, 16, 7, 7)).shape
-    torch.Size([2, 8, 14, 14])
-    """
-
-
-class ConvTranspose3d(_ConvTransposeNd, dims=3, function=F.conv_transpose3d):
-    """The transpose of Conv3d.
-
-    Shapes: (batch, in_channels, depth, height, width) to (batch, out_channels, ...).
-
-    >>> nn.ConvTranspose3d(4, 2, 2, stride=2)(torch.randn(1, 4, 3, 3, 3)).shape
-    torch.Size([1, 2, 6, 6, 6])
-    """
+    >>> nn.ConvTranspose{n}d(4, 2, 2, stride=2)(torch.randn(1, 4, {times[3]})).shape
+    torch.Size([1, 2, {times[6]}])
+    """, options=lambda n: {"dims": n, "function": getattr(F, f"conv_transpose{n}d")})
 
 
 # --------------------------------------------------------------------------------------------------------------- lazy
@@ -288,49 +269,17 @@ class _LazyConvTranspose(_LazyConvXdMixin):
         self._make_lazy(out_channels, bias, device, dtype)
 
 
-class LazyConv1d(_LazyConv, Conv1d):
-    """Conv1d whose in_channels come with the first input.
+LazyConv1d, LazyConv2d, LazyConv3d = family(
+    "LazyConv{n}d", lambda n: (_LazyConv, (Conv1d, Conv2d, Conv3d)[n - 1]),
+    """Conv{n}d whose in_channels come with the first input.
 
-    >>> nn.LazyConv1d(8, 3)(torch.randn(2, 5, 10)).shape
-    torch.Size([2, 8, 8])
-    """
+    >>> nn.LazyConv{n}d(8, 3)(torch.randn(2, 5, {times[6]})).shape
+    torch.Size([2, 8, {times[4]}])
+    """)
+LazyConvTranspose1d, LazyConvTranspose2d, LazyConvTranspose3d = family(
+    "LazyConvTranspose{n}d", lambda n: (_LazyConvTranspose, (ConvTranspose1d, ConvTranspose2d, ConvTranspose3d)[n - 1]),
+    """ConvTranspose{n}d whose in_channels come with the first input.
 
-
-class LazyConv2d(_LazyConv, Conv2d):
-    """Conv2d whose in_channels come with the first input.
-
-    >>> nn.LazyConv2d(8, 3)(torch.randn(2, 5, 10, 10)).shape
-    torch.Size([2, 8, 8, 8])
-    """
-
-
-class LazyConv3d(_LazyConv, Conv3d):
-    """Conv3d whose in_channels come with the first input.
-
-    >>> nn.LazyConv3d(8, 3)(torch.randn(2, 5, 6, 6, 6)).shape
-    torch.Size([2, 8, 4, 4, 4])
-    """
-
-
-class LazyConvTranspose1d(_LazyConvTranspose, ConvTranspose1d):
-    """ConvTranspose1d whose in_channels come with the first input.
-
-    >>> nn.LazyConvTranspose1d(8, 3)(torch.randn(2, 5, 10)).shape
-    torch.Size([2, 8, 12])
-    """
-
-
-class LazyConvTranspose2d(_LazyConvTranspose, ConvTranspose2d):
-    """ConvTranspose2d whose in_channels come with the first input.
-
-    >>> nn.LazyConvTranspose2d(8, 3)(torch.randn(2, 5, 6, 6)).shape
-    torch.Size([2, 8, 8, 8])
-    """
-
-
-class LazyConvTranspose3d(_LazyConvTranspose, ConvTranspose3d):
-    """ConvTranspose3d whose in_channels come with the first input.
-
-    >>> nn.LazyConvTranspose3d(8, 3)(torch.randn(2, 5, 4, 4, 4)).shape
-    torch.Size([2, 8, 6, 6, 6])
-    """
+    >>> nn.LazyConvTranspose{n}d(8, 3)(torch.randn(2, 5, {times[4]})).shape
+    torch.Size([2, 8, {times[6]}])
+    """)

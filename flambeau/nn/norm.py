@@ -12,7 +12,7 @@ from ..tensors.tensor import Tensor
 from . import functional as F
 from . import init
 from .explain import wrong_size
-from .layer import Layer, Spatial
+from .layer import Layer, Spatial, family
 from .lazy import LazyModuleMixin
 from .module import Module
 from .parameter import UninitializedBuffer, UninitializedParameter, learn
@@ -256,34 +256,15 @@ class _InstanceNorm(Spatial, _NormBase):
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
 
 
-class InstanceNorm1d(_InstanceNorm, dims=1):
-    """Instance normalization of (batch, channels, length) or (channels, length).
+InstanceNorm1d, InstanceNorm2d, InstanceNorm3d = family(
+    "InstanceNorm{n}d", lambda n: (_InstanceNorm,),
+    """Instance normalization of (batch, channels, {size}) or (channels, {size}).
 
-    Shapes: (batch, num_features, length), kept.
+    Shapes: (batch, num_features, {size}), kept.
 
-    >>> nn.InstanceNorm1d(3)(torch.randn(2, 3, 8)).shape
-    torch.Size([2, 3, 8])
-    """
-
-
-class InstanceNorm2d(_InstanceNorm, dims=2):
-    """Instance normalization of (batch, channels, height, width) or (channels, height, width).
-
-    Shapes: (batch, num_features, height, width), kept.
-
-    >>> nn.InstanceNorm2d(3)(torch.randn(2, 3, 8, 8)).shape
-    torch.Size([2, 3, 8, 8])
-    """
-
-
-class InstanceNorm3d(_InstanceNorm, dims=3):
-    """Instance normalization of (batch, channels, depth, height, width) or (channels, depth, height, width).
-
-    Shapes: (batch, num_features, depth, height, width), kept.
-
-    >>> nn.InstanceNorm3d(3)(torch.randn(2, 3, 4, 4, 4)).shape
-    torch.Size([2, 3, 4, 4, 4])
-    """
+    >>> nn.InstanceNorm{n}d(3)(torch.randn(2, 3, {times[4]})).shape
+    torch.Size([2, 3, {times[4]}])
+    """)
 
 
 # --------------------------------------------------------------------------------------------------------------- lazy
@@ -321,52 +302,20 @@ class _LazyNormBase(LazyModuleMixin, _NormBase):
         self.reset_parameters()
 
 
-class LazyBatchNorm1d(_LazyNormBase, BatchNorm1d):
-    """BatchNorm1d whose num_features come with the first input.
+LazyBatchNorm1d, LazyBatchNorm2d, LazyBatchNorm3d = family(
+    "LazyBatchNorm{n}d", lambda n: (_LazyNormBase, (BatchNorm1d, BatchNorm2d, BatchNorm3d)[n - 1]),
+    """BatchNorm{n}d whose num_features come with the first input.
 
-    >>> nn.LazyBatchNorm1d()(torch.randn(10, 3)).shape
-    torch.Size([10, 3])
-    """
+    >>> nn.LazyBatchNorm{n}d()(torch.randn(2, 3, {times[4]})).shape
+    torch.Size([2, 3, {times[4]}])
+    """, options=lambda n: {})
+LazyInstanceNorm1d, LazyInstanceNorm2d, LazyInstanceNorm3d = family(
+    "LazyInstanceNorm{n}d", lambda n: (_LazyNormBase, (InstanceNorm1d, InstanceNorm2d, InstanceNorm3d)[n - 1]),
+    """InstanceNorm{n}d whose num_features come with the first input.
 
-
-class LazyBatchNorm2d(_LazyNormBase, BatchNorm2d):
-    """BatchNorm2d whose num_features come with the first input.
-
-    >>> nn.LazyBatchNorm2d()(torch.randn(2, 3, 4, 4)).shape
-    torch.Size([2, 3, 4, 4])
-    """
-
-
-class LazyBatchNorm3d(_LazyNormBase, BatchNorm3d):
-    """BatchNorm3d whose num_features come with the first input.
-
-    >>> nn.LazyBatchNorm3d()(torch.randn(2, 3, 4, 4, 4)).shape
-    torch.Size([2, 3, 4, 4, 4])
-    """
-
-
-class LazyInstanceNorm1d(_LazyNormBase, InstanceNorm1d):
-    """InstanceNorm1d whose num_features come with the first input.
-
-    >>> nn.LazyInstanceNorm1d()(torch.randn(2, 3, 8)).shape
-    torch.Size([2, 3, 8])
-    """
-
-
-class LazyInstanceNorm2d(_LazyNormBase, InstanceNorm2d):
-    """InstanceNorm2d whose num_features come with the first input.
-
-    >>> nn.LazyInstanceNorm2d()(torch.randn(2, 3, 8, 8)).shape
-    torch.Size([2, 3, 8, 8])
-    """
-
-
-class LazyInstanceNorm3d(_LazyNormBase, InstanceNorm3d):
-    """InstanceNorm3d whose num_features come with the first input.
-
-    >>> nn.LazyInstanceNorm3d()(torch.randn(2, 3, 4, 4, 4)).shape
-    torch.Size([2, 3, 4, 4, 4])
-    """
+    >>> nn.LazyInstanceNorm{n}d()(torch.randn(2, 3, {times[4]})).shape
+    torch.Size([2, 3, {times[4]}])
+    """)
 
 
 # -------------------------------------------------------------------------------------------------- layer, group, rms
