@@ -20,16 +20,8 @@ def _check_tensors(lr: Any, betas: tuple[Any, Any], foreach_only: Any) -> None:
             raise ValueError(f"{name} as a Tensor is not supported for capturable=False and foreach=True")
 
 
-class Adam(OneByOne):
-    """Steps along the mean of past gradients, divided by the root of the mean of their squares.
-
-    >>> w = torch.tensor([1.0, -2.0], requires_grad=True)
-    >>> optimizer = torch.optim.Adam([w], lr=0.1)
-    >>> (w ** 2).sum().backward()
-    >>> optimizer.step()
-    >>> w.detach().abs() < torch.tensor([1.0, 2.0])
-    tensor([True, True])
-    """
+class Adam(OneByOne, example="lr=0.1"):
+    """Steps along the mean of past gradients, divided by the root of the mean of their squares."""
 
     shaped, kernel = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq"), "fused_adam"
     advice = ", please consider SparseAdam instead"
@@ -79,16 +71,8 @@ class Adam(OneByOne):
         p.addcdiv_(average, (squares.sqrt() / correction2 ** 0.5).add_(group["eps"]), value=-lr / correction1)
 
 
-class AdamW(Adam):
-    """Adam whose weight decay shrinks the parameter directly instead of entering the averages.
-
-    >>> w = torch.tensor([1.0, -2.0], requires_grad=True)
-    >>> optimizer = torch.optim.AdamW([w], lr=0.1, weight_decay=0.1)
-    >>> (w ** 2).sum().backward()
-    >>> optimizer.step()
-    >>> w.detach().abs() < torch.tensor([1.0, 2.0])
-    tensor([True, True])
-    """
+class AdamW(Adam, example="lr=0.1, weight_decay=0.1"):
+    """Adam whose weight decay shrinks the parameter directly instead of entering the averages."""
 
     def __init__(self, params: Any, lr: Any = 1e-3, betas: tuple[Any, Any] = (0.9, 0.999), eps: float = 1e-8,
                  weight_decay: float = 1e-2, amsgrad: bool = False, *, maximize: bool = False,

@@ -12,16 +12,8 @@ from ._steps import larger, smaller, step_number
 from .optimizer import Optimizer, check, check_lr, check_range, counter, number, refuse_sparse
 
 
-class Adafactor(Optimizer):
-    """Keeps only the row and column means of the squared gradient: memory of a sum instead of a product.
-
-    >>> w = torch.tensor([1.0, -2.0], requires_grad=True)
-    >>> optimizer = torch.optim.Adafactor([w], lr=0.1)
-    >>> (w ** 2).sum().backward()
-    >>> optimizer.step()
-    >>> w.detach().abs() < torch.tensor([1.0, 2.0])
-    tensor([True, True])
-    """
+class Adafactor(Optimizer, example="lr=0.1"):
+    """Keeps only the row and column means of the squared gradient: memory of a sum instead of a product."""
 
     _counts = ("step",)
 

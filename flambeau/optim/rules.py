@@ -11,16 +11,8 @@ from .one_by_one import OneByOne, check_betas, decay, decayed
 from .optimizer import check, check_floating, check_fused, check_lr, check_range, counter, number
 
 
-class RMSprop(OneByOne):
-    """Divides the gradient by the root of a running mean of its squares.
-
-    >>> w = torch.tensor([1.0, -2.0], requires_grad=True)
-    >>> optimizer = torch.optim.RMSprop([w], lr=0.1)
-    >>> (w ** 2).sum().backward()
-    >>> optimizer.step()
-    >>> w.detach().abs() < torch.tensor([1.0, 2.0])
-    tensor([True, True])
-    """
+class RMSprop(OneByOne, example="lr=0.1"):
+    """Divides the gradient by the root of a running mean of its squares."""
 
     shaped, kernel = ("square_avg", "momentum_buffer", "grad_avg"), "fused_rmsprop"
 
@@ -64,16 +56,8 @@ class RMSprop(OneByOne):
             p.addcdiv_(grad, root, value=-lr)
 
 
-class Adagrad(OneByOne):
-    """Divides the gradient by the root of the sum of all its squares so far.
-
-    >>> w = torch.tensor([1.0, -2.0], requires_grad=True)
-    >>> optimizer = torch.optim.Adagrad([w], lr=0.1)
-    >>> (w ** 2).sum().backward()
-    >>> optimizer.step()
-    >>> w.detach().abs() < torch.tensor([1.0, 2.0])
-    tensor([True, True])
-    """
+class Adagrad(OneByOne, example="lr=0.1"):
+    """Divides the gradient by the root of the sum of all its squares so far."""
 
     shaped, kernel = ("sum",), "fused_adagrad"
 
@@ -140,16 +124,8 @@ class Adagrad(OneByOne):
         p.addcdiv_(grad, root, value=-self._rate(group, state))
 
 
-class Adadelta(OneByOne):
-    """Steps in units of past steps: the ratio of two running root-mean-squares.
-
-    >>> w = torch.tensor([1.0, -2.0], requires_grad=True)
-    >>> optimizer = torch.optim.Adadelta([w], lr=1.0)
-    >>> (w ** 2).sum().backward()
-    >>> optimizer.step()
-    >>> w.detach().abs() < torch.tensor([1.0, 2.0])
-    tensor([True, True])
-    """
+class Adadelta(OneByOne, example="lr=1.0"):
+    """Steps in units of past steps: the ratio of two running root-mean-squares."""
 
     shaped, kernel = ("square_avg", "acc_delta"), "fused_adadelta"
 
@@ -178,16 +154,8 @@ class Adadelta(OneByOne):
         p.add_(delta, alpha=-number(group["lr"]))
 
 
-class Adamax(OneByOne):
-    """Adam with the largest recent gradient instead of the mean square.
-
-    >>> w = torch.tensor([1.0, -2.0], requires_grad=True)
-    >>> optimizer = torch.optim.Adamax([w], lr=0.1)
-    >>> (w ** 2).sum().backward()
-    >>> optimizer.step()
-    >>> w.detach().abs() < torch.tensor([1.0, 2.0])
-    tensor([True, True])
-    """
+class Adamax(OneByOne, example="lr=0.1"):
+    """Adam with the largest recent gradient instead of the mean square."""
 
     shaped, kernel = ("exp_avg", "exp_inf"), "fused_adamax"
 
@@ -212,16 +180,8 @@ class Adamax(OneByOne):
         p.addcdiv_(average, divisor, value=-number(group["lr"]) / (1 - beta1 ** step_number(state["step"])))
 
 
-class NAdam(OneByOne):
-    """Adam with Nesterov's look-ahead on the mean.
-
-    >>> w = torch.tensor([1.0, -2.0], requires_grad=True)
-    >>> optimizer = torch.optim.NAdam([w], lr=0.1)
-    >>> (w ** 2).sum().backward()
-    >>> optimizer.step()
-    >>> w.detach().abs() < torch.tensor([1.0, 2.0])
-    tensor([True, True])
-    """
+class NAdam(OneByOne, example="lr=0.1"):
+    """Adam with Nesterov's look-ahead on the mean."""
 
     shaped, counts, kernel = ("exp_avg", "exp_avg_sq"), ("step", "mu_product"), "fused_nadam"
 
@@ -260,16 +220,8 @@ class NAdam(OneByOne):
         p.addcdiv_(average, root, value=-lr * mu_next / (1 - product * mu_next))
 
 
-class RAdam(OneByOne):
-    """Adam that waits with the division until the mean of squares can be trusted.
-
-    >>> w = torch.tensor([1.0, -2.0], requires_grad=True)
-    >>> optimizer = torch.optim.RAdam([w], lr=0.1)
-    >>> (w ** 2).sum().backward()
-    >>> optimizer.step()
-    >>> w.detach().abs() < torch.tensor([1.0, 2.0])
-    tensor([True, True])
-    """
+class RAdam(OneByOne, example="lr=0.1"):
+    """Adam that waits with the division until the mean of squares can be trusted."""
 
     shaped, kernel = ("exp_avg", "exp_avg_sq"), "fused_radam"
 
@@ -305,16 +257,8 @@ class RAdam(OneByOne):
             p.add_(corrected * lr, alpha=-1.0)
 
 
-class Rprop(OneByOne):
-    """Uses the signs of the gradient only: a step grows while the sign stays and shrinks when it turns.
-
-    >>> w = torch.tensor([1.0, -2.0], requires_grad=True)
-    >>> optimizer = torch.optim.Rprop([w], lr=0.1)
-    >>> (w ** 2).sum().backward()
-    >>> optimizer.step()
-    >>> w.detach().abs() < torch.tensor([1.0, 2.0])
-    tensor([True, True])
-    """
+class Rprop(OneByOne, example="lr=0.1"):
+    """Uses the signs of the gradient only: a step grows while the sign stays and shrinks when it turns."""
 
     shaped = ("prev", "step_size")
 
@@ -341,16 +285,8 @@ class Rprop(OneByOne):
         previous.copy_(grad)
 
 
-class ASGD(OneByOne):
-    """SGD that also keeps the average of the parameters.
-
-    >>> w = torch.tensor([1.0, -2.0], requires_grad=True)
-    >>> optimizer = torch.optim.ASGD([w], lr=0.1)
-    >>> (w ** 2).sum().backward()
-    >>> optimizer.step()
-    >>> w.detach().abs() < torch.tensor([1.0, 2.0])
-    tensor([True, True])
-    """
+class ASGD(OneByOne, example="lr=0.1"):
+    """SGD that also keeps the average of the parameters."""
 
     shaped = ("ax",)
 
