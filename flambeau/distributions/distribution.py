@@ -22,6 +22,16 @@ def _expanded(owner: type[Distribution]) -> set[str]:
     return {*itertools.chain(*named), *itertools.chain(*[fields.get("_expands", "").split() for fields in own])}
 
 
+_EXAMPLE = """{doc}
+
+    >>> d = torch.distributions.{name}({arguments})
+    >>> d.log_prob({value})
+    {result}
+    >>> d.sample((3,)).shape
+    torch.Size([3])
+    """
+
+
 class Distribution:
     """A batch of independent distributions: a sample's shape is sample_shape + batch_shape + event_shape.
 
@@ -37,6 +47,13 @@ class Distribution:
     _validate_args = __debug__
     _expands = ""  # what expand() expands besides the parameters, which `arg_constraints` names
     _keeps = ""  # and the fields that it leaves as they are
+
+    def __init_subclass__(cls, example: tuple[str, str, str] | None = None, **kwargs: Any) -> None:
+        """example: arguments, a value and its logarithmic probability, which the docstring shows."""
+        super().__init_subclass__(**kwargs)
+        if example is not None and cls.__doc__:  # (there is none under -OO)
+            arguments, value, result = example
+            cls.__doc__ = _EXAMPLE.format(doc=cls.__doc__, name=cls.__name__, arguments=arguments, value=value, result=result)
 
     @staticmethod
     def set_default_validate_args(value: bool) -> None:

@@ -16,15 +16,8 @@ from .utils import broadcast_all, euler_constant
 __all__ = ["Gumbel"]
 
 
-class Gumbel(TransformedDistribution):
-    """The largest of many numbers: loc - scale * log(-log(u)) of a uniform u.
-
-    >>> d = torch.distributions.Gumbel(torch.tensor(0.0), torch.tensor(1.0))
-    >>> d.log_prob(torch.tensor(0.5))
-    tensor(-1.1065)
-    >>> d.sample((3,)).shape
-    torch.Size([3])
-    """
+class Gumbel(TransformedDistribution, example=("torch.tensor(0.0), torch.tensor(1.0)", "torch.tensor(0.5)", "tensor(-1.1065)")):
+    """The largest of many numbers: loc - scale * log(-log(u)) of a uniform u."""
 
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
     support = constraints.real

@@ -14,15 +14,9 @@ from .utils import broadcast_all, euler_constant
 __all__ = ["Kumaraswamy"]
 
 
-class Kumaraswamy(TransformedDistribution):
-    """Numbers between 0 and 1, much like the beta distribution, with a closed form of everything.
-
-    >>> d = torch.distributions.Kumaraswamy(torch.tensor(2.0), torch.tensor(2.0))
-    >>> d.log_prob(torch.tensor(0.5))
-    tensor(0.4055)
-    >>> d.sample((3,)).shape
-    torch.Size([3])
-    """
+class Kumaraswamy(TransformedDistribution,
+                  example=("torch.tensor(2.0), torch.tensor(2.0)", "torch.tensor(0.5)", "tensor(0.4055)")):
+    """Numbers between 0 and 1, much like the beta distribution, with a closed form of everything."""
 
     arg_constraints = {"concentration1": constraints.positive, "concentration0": constraints.positive}
     support = constraints.unit_interval
