@@ -188,9 +188,9 @@ def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpos
 
 
 # ------------------------------------------------------------------------------------------------------------ SVD
-def _svd_grad(grads: list[Any], u: Tensor, s: Tensor, vh: Tensor, full: bool) -> Tensor | None:
+def _svd_grad(grads: list[Any], result0: Tensor, result1: Tensor, result2: Tensor) -> Tensor | None:
     """Townsend's formula. Each pair of singular vectors turns by what skew(U^H gU) and skew(V^H gV) say."""
-    gu, gs, gvh = grads
+    (gu, gs, gvh), u, s, vh = grads, result0, result1, result2
     if gu is None and gvh is None:
         return None if gs is None else matmul(u.narrow(-1, 0, s._array.shape[-1]) * gs.to(u.dtype).unsqueeze(-2),
                                               vh.narrow(-2, 0, s._array.shape[-1]))
@@ -244,8 +244,7 @@ def _check_gauge(phase: Tensor, function: str, what: str) -> None:
                                "quantity, so it is ill-defined.")
 
 
-_svd = matrix_row("linalg_svd", "A full_matrices", shape=products.singular, backward=dict(
-    A=lambda grads, result0, result1, result2, full_matrices: _svd_grad(grads, result0, result1, result2, full_matrices)))
+_svd = matrix_row("linalg_svd", "A full_matrices", shape=products.singular, backward=dict(A=_svd_grad))
 _svdvals = matrix_row("_linalg_svdvals", "A", shape=products.singular_values, kernel="linalg_svdvals")
 
 
@@ -287,8 +286,8 @@ def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> Any:
 
 
 # ----------------------------------------------------------------------------------------------------- eigenvalues
-def _eigh_grad(grads: list[Any], values: Tensor, vectors: Tensor) -> Tensor | None:
-    gl, gv = grads
+def _eigh_grad(grads: list[Any], result0: Tensor, result1: Tensor) -> Tensor | None:
+    (gl, gv), values, vectors = grads, result0, result1
     if gv is None:
         return None if gl is None else matmul(vectors * gl.to(vectors.dtype).unsqueeze(-2), adjoint(vectors))
     inside = matmul(adjoint(vectors), gv)
@@ -302,9 +301,9 @@ def _eigh_grad(grads: list[Any], values: Tensor, vectors: Tensor) -> Tensor | No
     return matmul(vectors, matmul(inside.to(vectors.dtype), adjoint(vectors)))
 
 
-def _eig_grad(grads: list[Any], values: Tensor, vectors: Tensor) -> Tensor | None:
+def _eig_grad(grads: list[Any], result0: Tensor, result1: Tensor) -> Tensor | None:
     """Eigenvectors have unit length: the part of their gradient along themselves is taken out."""
-    gl, gv = grads
+    (gl, gv), values, vectors = grads, result0, result1
     vh = adjoint(vectors)
     if gv is None:
         return None if gl is None else solve(vh, gl.unsqueeze(-1) * vh)
@@ -320,15 +319,13 @@ def _eig_grad(grads: list[Any], values: Tensor, vectors: Tensor) -> Tensor | Non
     return solve(vh, matmul(inside, vh))
 
 
-_eigh = matrix_row("linalg_eigh", "A UPLO", shape=products.symmetric, backward=dict(
-    A=lambda grads, result0, result1: _eigh_grad(grads, result0, result1)))
+_eigh = matrix_row("linalg_eigh", "A UPLO", shape=products.symmetric, backward=dict(A=_eigh_grad))
 _eigvalsh = matrix_row("_linalg_eigvalsh", "A UPLO", shape=products.real_eigenvalues, kernel="linalg_eigvalsh")
-_eig = matrix_row("linalg_eig", "self", shape=products.eigen,
-                  backward=dict(self=lambda grads, result0, result1: _eig_grad(grads, result0, result1)))
+_eig = matrix_row("linalg_eig", "self", shape=products.eigen, backward=dict(self=_eig_grad))
 _eigvals = matrix_row("_linalg_eigvals", "self", shape=products.eigenvalues, kernel="linalg_eigvals")
 
 
-def _uplo(value: str, function: str) -> str:
+def _uplo(value: str) -> str:
     if not isinstance(value, str) or len(value) != 1 or value.upper() not in "UL":
         raise RuntimeError(f"Expected UPLO argument to be 'L' or 'U', but got {value}")
     return value.upper()
@@ -338,15 +335,14 @@ def _uplo(value: str, function: str) -> str:
 def eigh(A: Tensor, UPLO: str = "L") -> Any:
     """(eigenvalues, eigenvectors) of a Hermitian matrix, of which one triangle is read."""
     check_square(A, "linalg.eigh", kernel="linalg_eigh_cpu", always=True)
-    return return_types.linalg_eigh(*_eigh(A, _uplo(UPLO, "linalg.eigh")))
+    return return_types.linalg_eigh(*_eigh(A, _uplo(UPLO)))
 
 
 @linalg(name="linalg_eigvalsh", autocast="float32", out="exact")
 def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
     """The eigenvalues of a Hermitian matrix, smallest first."""
     check_square(A, "linalg.eigvalsh", kernel="linalg_eigh_cpu", always=True)
-    uplo = _uplo(UPLO, "linalg.eigvalsh")
-    return _eigh(A, uplo)[0] if recording(A) else _eigvalsh(A, uplo)
+    return _eigh(A, _uplo(UPLO))[0] if recording(A) else _eigvalsh(A, _uplo(UPLO))
 
 
 @linalg(name="linalg_eig", autocast="float32")
@@ -430,7 +426,7 @@ def _lstsq_replay(A: Tensor, B: Tensor, vector: bool, residuals: bool) -> tuple[
     return x.squeeze(-1) if vector else x, rest
 
 
-def _lstsq_grads(grads: list[Any], A: Tensor, B: Tensor, which: int, driver: Any) -> Tensor | None:
+def _lstsq_grads(grads: list[Any], A: Tensor, B: Tensor, which: int) -> Tensor | None:
     """Of the solution and of the residuals, which only some drivers give."""
     vector = _vector_rhs(A, B)
     if grads[0] is None and grads[1] is None:
@@ -445,8 +441,7 @@ def _lstsq_grads(grads: list[Any], A: Tensor, B: Tensor, which: int, driver: Any
 
 
 _lstsq = matrix_row("linalg_lstsq", "self b rcond driver", shape=products.least_squares, constant=(2, 3), backward=dict(
-    self=lambda grads, self, b, driver: _lstsq_grads(grads, self, b, 0, driver),
-    b=lambda grads, self, b, driver: _lstsq_grads(grads, self, b, 1, driver)))
+    self=lambda grads, self, b: _lstsq_grads(grads, self, b, 0), b=lambda grads, self, b: _lstsq_grads(grads, self, b, 1)))
 
 
 @linalg(name="linalg_lstsq", autocast="float32")
@@ -521,25 +516,11 @@ def cond(A: Tensor, p: Any = None) -> Tensor:
 
 
 # --------------------------------------------------------------------------------------------------- low-rank forms
-def _basis(A: Tensor, q: int, niter: int, mean: Tensor | None) -> Tensor:
+def _basis(A: Tensor, q: int, niter: int) -> Tensor:
     """An approximate basis of A's columns from q random combinations, refined by niter power iterations."""
-    n = A._array.shape[-1]
-    start = FUNCTIONS.get("randn")
-    if start is None:
-        from ..random import factories as random
-        start = random.randn
-    r = start(n, q, dtype=A.dtype, device=A.device)
-
-    def forward(x):
-        return matmul(A, x) - (matmul(mean, x) if mean is not None else 0)
-
-    def back(x):
-        made = matmul(adjoint(A), x)
-        return made - matmul(adjoint(mean), x.sum(-2, keepdim=True)) if mean is not None else made
-
-    basis = linalg_qr(forward(r)).Q
+    basis = linalg_qr(matmul(A, FUNCTIONS["randn"](A._array.shape[-1], q, dtype=A.dtype, device=A.device))).Q
     for _ in range(niter):
-        basis = linalg_qr(forward(linalg_qr(back(basis)).Q)).Q
+        basis = linalg_qr(matmul(A, linalg_qr(matmul(adjoint(A), basis)).Q)).Q
     return basis
 
 
@@ -558,7 +539,7 @@ def svd_lowrank(A: Tensor, q: int | None = 6, niter: int | None = 2, M: Tensor |
 
 
 def _lowrank(A: Tensor, q: int, niter: int) -> tuple[Tensor, ...]:
-    basis = _basis(A, q, niter, None)
+    basis = _basis(A, q, niter)
     u, s, vh = linalg_svd(matmul(adjoint(basis), A), full_matrices=False)
     return matmul(basis, u), s, vh.mH
 
