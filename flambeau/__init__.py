@@ -119,8 +119,7 @@ _HOMES = {
         "max_pool1d max_pool1d_with_indices max_pool2d max_pool3d avg_pool1d adaptive_avg_pool1d "
         "adaptive_max_pool1d batch_norm native_batch_norm instance_norm layer_norm native_layer_norm "
         "batch_norm_update_stats group_norm native_group_norm rms_norm pixel_shuffle pixel_unshuffle "
-        "channel_shuffle native_channel_shuffle grid_sampler grid_sampler_2d grid_sampler_3d "
-        "affine_grid_generator",
+        "channel_shuffle native_channel_shuffle grid_sampler grid_sampler_2d grid_sampler_3d affine_grid_generator",
 }
 _ELSEWHERE = {name: home for home, names in _HOMES.items() for name in names.split()}
 

@@ -15,6 +15,7 @@ import torch
 
 import flambeau
 from flambeau.ops.dispatch.kernels import KERNELS
+from flambeau.ops.dispatch.schemas import names as listed
 
 OUT = Path(flambeau.__file__).parent / "ops" / "dispatch" / "schemas.txt"
 SPACES = (flambeau, flambeau.Tensor, flambeau.nn.functional, flambeau._C._nn)
@@ -24,6 +25,7 @@ PREFIXES = ("linalg", "fft", "special")
 def known() -> set[str]:
     """The names that flambeau can compute."""
     names = {name for space in SPACES for name in dir(space)} | set(KERNELS)
+    names |= {name for name in listed() if "_backward" in name}  # (computed from their forward operations)
     return names | {f"{p}_{name}" for p in PREFIXES for name in dir(getattr(flambeau, p))}
 
 

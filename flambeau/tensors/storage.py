@@ -371,8 +371,7 @@ class TypedStorage(_Memory):
         if count < 0 and len(raw) % dtype.itemsize:
             raise ValueError(f"buffer size ({len(raw)}) must be a multiple of element size ({dtype.itemsize})")
         if count > 0 and count * dtype.itemsize > len(raw):
-            raise ValueError(f"buffer has only {len(raw)} bytes after offset {offset}, but specified a size "
-                             f"of {count}")
+            raise ValueError(f"buffer has only {len(raw)} bytes after offset {offset}, but specified a size of {count}")
         raw = raw[:(len(raw) // dtype.itemsize if count < 0 else count) * dtype.itemsize]
         if dtype is _dtypes.bool_:
             raw = bytes(map(bool, raw))

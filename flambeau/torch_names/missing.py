@@ -13,8 +13,7 @@ _SPARSE = "sparse tensors are not implemented"
 _QUANTIZED = "this operation on quantized tensors is not implemented"
 _NAMED = "named dimensions are not implemented"
 _METHODS = {
-    _SPARSE: "to_sparse to_sparse_coo to_sparse_csr to_sparse_csc to_sparse_bsr to_sparse_bsc coalesce is_coalesced "
-             "indices "
+    _SPARSE: "to_sparse to_sparse_coo to_sparse_csr to_sparse_csc to_sparse_bsr to_sparse_bsc coalesce is_coalesced indices "
              "values crow_indices col_indices ccol_indices row_indices sparse_dim dense_dim sparse_mask "
              "_nnz _indices _values",
     _NAMED: "rename rename_ refine_names align_to align_as",

@@ -206,8 +206,7 @@ def store(target: Tensor, result: Tensor, before: Tensor | None = None) -> Tenso
     if made.shape != array.shape:
         raise RuntimeError(f"output with shape {list(array.shape)} doesn't match the broadcast shape {list(made.shape)}")
     if made.dtype is not array.dtype and not can_cast(result.dtype, target.dtype):
-        raise RuntimeError(f"result type {result.dtype.word} can't be cast to the desired output type "
-                           f"{target.dtype.word}")
+        raise RuntimeError(f"result type {result.dtype.word} can't be cast to the desired output type {target.dtype.word}")
     mode = state.mode
     if target._base is not None and result._node is not None and not mode & NO_RECORD:
         check_creation(target)
@@ -372,8 +371,7 @@ def _write_one(name: str, out: Tensor, result: Tensor, rules: Any, field: str = 
             raise RuntimeError(f"torch.{name.replace('_', '.', 1)}: Expected {field} to be safely castable from "
                                f"{result.dtype.word} dtype, but got {field} with dtype {out.dtype.word}")
         if not can_cast(result.dtype, out.dtype):
-            raise RuntimeError(f"result type {result.dtype.word} can't be cast to the desired output type "
-                               f"{out.dtype.word}")
+            raise RuntimeError(f"result type {result.dtype.word} can't be cast to the desired output type {out.dtype.word}")
     if out._array.shape != result._array.shape:
         from ...backends.cpu.arrays import is_dense
         from ..shape.joining import resize_out

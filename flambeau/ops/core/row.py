@@ -529,8 +529,7 @@ def wrapped(made: Any) -> Tensor | None:
 
 
 generate.knows(attach=attach, constant=constant, constants=_constants, edges_of=edges_of,
-               look_over=look_over, nothing_to_free=_nothing_to_free, run=run, unpack=unpack,
-               wrapped=wrapped)
+               look_over=look_over, nothing_to_free=_nothing_to_free, run=run, unpack=unpack, wrapped=wrapped)
 
 
 class RowNode(Node):

@@ -388,8 +388,9 @@ def run_operation(op: Any, values: dict[str, Any]) -> Any:
     """The operation on plain tensors."""
     if op.kernel is not None:  # a custom operation
         return op.kernel(values)
+    from .backward import backward_kernel
     from .kernels import KERNELS
-    found = KERNELS.get(f"{op._opname}.{op._overloadname}") or KERNELS.get(op._opname)
+    found = KERNELS.get(f"{op._opname}.{op._overloadname}") or KERNELS.get(op._opname) or backward_kernel(op._opname)
     schema = op._schema
     args = [values[a.name] if a.name in values else a.default_value for a in schema.positional]
     kwargs = {a.name: values[a.name] for a in schema.arguments if a.kwarg_only and a.name in values}

@@ -280,6 +280,11 @@ def is_known(name: str) -> bool:
     return name in _texts()
 
 
+def names() -> list[str]:
+    """The operations that have a schema."""
+    return list(_texts())
+
+
 def resolve(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Entry, dict[str, Any]]:
     """The overload that a Python call means, and its arguments by name. NoFit if there is none."""
     written = kwargs.get("out") is not None

@@ -408,8 +408,7 @@ def scatter_reduce(input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: 
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     """gather with broadcasting; without dim, from the flattened tensor."""
     if indices.dtype is not _dtypes.int64:
-        raise RuntimeError(f"torch.take_along_dim(): dtype of indices should be Long but got "
-                           f"{_type_word(indices.dtype)}")
+        raise RuntimeError(f"torch.take_along_dim(): dtype of indices should be Long but got {_type_word(indices.dtype)}")
     if dim is None:
         return gather(input.reshape(-1), 0, _from_front(indices, input.numel()).reshape(-1))
     if input.dim() != indices.dim():

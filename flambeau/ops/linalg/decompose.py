@@ -245,8 +245,7 @@ def _check_gauge(phase: Tensor, function: str, what: str) -> None:
 
 
 _svd = matrix_row("linalg_svd", "A full_matrices", shape=products.singular, backward=dict(
-    A=lambda grads, result0, result1, result2, full_matrices: _svd_grad(grads, result0, result1, result2,
-                                                                        full_matrices)))
+    A=lambda grads, result0, result1, result2, full_matrices: _svd_grad(grads, result0, result1, result2, full_matrices)))
 _svdvals = matrix_row("_linalg_svdvals", "A", shape=products.singular_values, kernel="linalg_svdvals")
 
 

@@ -46,8 +46,7 @@ def _gelu_slope(grad: Any = None, self: Any = None, approximate: str = "none") -
     if approximate == "none":
         return "a * (ndtr(b) + b * (exp(b * b * -0.5) * 0.3989422804014327))"
     inner = _INNER.replace("a *", "b *").replace("* a", "* b")
-    return (f"a * 0.5 * (1 + {inner} + b * (0.7978845608028654 + 0.10703222440890037 * (b * b)) * "
-            f"(1 - square({inner})))")
+    return (f"a * 0.5 * (1 + {inner} + b * (0.7978845608028654 + 0.10703222440890037 * (b * b)) * (1 - square({inner})))")
 
 
 of_pair("leaky_relu_backward", "b > 0 ? a : a * c", "slope")

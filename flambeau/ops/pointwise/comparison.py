@@ -72,8 +72,7 @@ heaviside = binary("heaviside", "a == 0 ? b : a > 0", (refuse("heaviside"), refu
                    takes="bif", fast="fd", fast_scalar="", node="NotImplemented", numbers="none")
 nextafter = binary("nextafter", "nextafter(a, b)", (
     lambda grad, other, self: masked(grad, self != other),
-    nothing), takes="f", fast="fd", fast_scalar="",
-    numbers="none", halves=True)
+    nothing), takes="f", fast="fd", fast_scalar="", numbers="none", halves=True)
 # fmt: on
 
 for _method, _op in (("eq", eq), ("ne", ne), ("lt", lt), ("le", le), ("gt", gt), ("ge", ge), ("and", bitwise_and),

@@ -47,8 +47,7 @@ frac = unary("frac", "a - trunc(a)", "grad", kind="same", takes="f")
 _round = unary("round", "rint(a)", nothing, kind="same", kernel="rint", takes="if")
 signbit = unary("signbit", "signbit(a)", kind="bool", complex_ok=False, inplace=False, c_kinds="fi", out="exact")
 
-deg2rad = unary("deg2rad", "a * 0.017453292519943295", lambda grad: grad.deg2rad(), takes="bif",
-                node="Deg2RadBackward0")
+deg2rad = unary("deg2rad", "a * 0.017453292519943295", lambda grad: grad.deg2rad(), takes="bif", node="Deg2RadBackward0")
 rad2deg = unary("rad2deg", "a * 57.29577951308232", lambda grad: grad.rad2deg(), takes="bif", node="Rad2DegBackward0")
 
 # ------------------------------------------------------------------------------------------ powers and logarithms

@@ -189,8 +189,7 @@ def searchsorted(sorted_sequence: Tensor, input: Any = None, *, self: Any = None
 
 def _check_search(edges: Tensor, values: Tensor, is_tensor: bool, sorter: Tensor | None) -> None:
     if edges.dim() == 0:
-        raise RuntimeError("torch.searchsorted(): input boundaries tensor dimension should be positive, got 0 "
-                           "dimension")
+        raise RuntimeError("torch.searchsorted(): input boundaries tensor dimension should be positive, got 0 dimension")
     if not is_tensor and edges.dim() != 1:
         raise RuntimeError("torch.searchsorted(): input value can be a scalar only when boundaries tensor dimension "
                            f"is 1, but we got boundaries tensor dim({edges.dim()}) and input value's dim(0) numel(1)")
@@ -287,8 +286,7 @@ def _check_histogram(name: str, input: Tensor, weight: Tensor | None, shape: Any
             raise RuntimeError(f"torch.{name}(): if weight tensor is provided, it should have the same dtype as input")
         if tuple(weight.shape) != tuple(shape):
             raise RuntimeError(f"torch.{name}(): if weight tensor is provided it should have the same shape as the "
-                               f"input tensor excluding its innermost dimension, got {list(weight.shape)} for "
-                               f"{list(shape)}")
+                               f"input tensor excluding its innermost dimension, got {list(weight.shape)} for {list(shape)}")
 
 
 def _flat(weight: Tensor | None) -> Tensor | None:
@@ -323,8 +321,7 @@ def histogramdd(input: Tensor, bins: Any, range: Any = None, weight: Tensor | No
             [1., 1.]])
     """
     if input.dim() < 2:
-        raise RuntimeError("torch.histogramdd(): input tensor should have at least 2 dimensions, but got "
-                           f"{input.dim()}")
+        raise RuntimeError(f"torch.histogramdd(): input tensor should have at least 2 dimensions, but got {input.dim()}")
     _check_histogram("histogramdd", input, weight, input.shape[:-1])
     n = input.shape[-1]
     points = input.detach().reshape(-1, n)
