@@ -368,8 +368,7 @@ def over_nccl(m: Any, program: Any, *args: Any) -> Any:
     import nccl_stub
 
     from flambeau.distributed import groups, nccl
-    nccl.library, nccl.NcclEngine.device = lambda: nccl_stub, "cpu"
-    nccl.NcclEngine._stream = lambda self: 0
+    nccl.library, nccl.NcclEngine.device, nccl.Lane = lambda: nccl_stub, "cpu", nccl_stub.Lane
     world = groups.GroupMember.WORLD
     groups.GroupMember.WORLD = m.distributed.new_group(backend="cpu:nccl")
     try:

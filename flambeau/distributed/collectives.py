@@ -305,8 +305,7 @@ def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None) -
     """Returns when all processes have come here."""
     if device_ids is not None and (not isinstance(device_ids, list) or group.backend != "nccl"):
         raise TypeError("Invalid function argument: device_ids should be a list[int], and only the nccl backend takes it")
-    device = "cpu" if "cpu" in group.config.device_backend_map else "cuda"
-    return group.engine(device).barrier()
+    return group.engine(group.home).barrier()
 
 
 def monitored_barrier(group: Any = None, timeout: datetime.timedelta | None = None, wait_all_ranks: bool = False) -> None:

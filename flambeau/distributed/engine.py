@@ -5,6 +5,8 @@ An engine's methods start an operation and return its Work. They get what the fu
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 from ..tensors.tensor import Tensor
@@ -21,12 +23,21 @@ class Engine:
         self.group = group
         self.rank, self.size = group.rank(), group.size()
 
+    repeatable = False  # whether all that its operations do is done by kernels, which a compiled program can repeat
+
     def close(self) -> None:
         """Gives back what the engine holds."""
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """Messages that are started together."""
+        yield
 
 
 class Lone(Engine):
     """A group of one process: each operation gives what it was given."""
+
+    repeatable = True
 
     def _copied(self, name: str, outputs: list[Tensor], inputs: list[Tensor]) -> Work:
         def copy() -> None:

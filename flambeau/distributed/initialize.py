@@ -129,7 +129,7 @@ def new_group(ranks: Any = None, timeout: datetime.timedelta | None = None, back
     if use_local_synchronization and own not in chosen:
         return None
     if not use_local_synchronization and default.size() > 1:
-        default.engine(_device(default)).agree(f"new_group({chosen})").wait()
+        default.engine(default.home).agree(f"new_group({chosen})").wait()
     if own not in chosen:
         return GroupMember.NON_GROUP_MEMBER
     spec = (backend or repr(default.config)).lower()
@@ -143,10 +143,6 @@ def new_group(ranks: Any = None, timeout: datetime.timedelta | None = None, back
         communicator = default.communicator.Create_group(everybody.Incl(chosen), zlib.crc32(name.encode()) & 0x7fff)
     _enter(made, communicator)
     return made
-
-
-def _device(group: ProcessGroup) -> str:
-    return "cpu" if "cpu" in group.config.device_backend_map else "cuda"
 
 
 def _chosen(default: ProcessGroup, ranks: Any, sort: bool) -> list[int]:

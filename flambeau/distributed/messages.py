@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -85,10 +86,13 @@ def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[Work]:
         raise ValueError("Invalid ``op``. Each ``op`` is expected to to be of type ``torch.distributed.P2POp``.")
     if any(op.group is not p2p_op_list[0].group for op in p2p_op_list):
         raise ValueError("All ops need to use the same group.")
-    made = []
-    for op in p2p_op_list:
-        engine = op.group.engine(op.tensor.device.type)
-        to = _other(op.group, op.group_peer, "peer")
-        start = engine.send if op.op is isend else engine.recv
-        made.append(start(op.tensor, to, op.tag).watch())
+    peers, made = [_other(op.group, op.group_peer, "peer") for op in p2p_op_list], []
+    with contextlib.ExitStack() as bundles:
+        engines = {op.tensor.device.type: op.group.engine(op.tensor.device.type) for op in p2p_op_list}
+        for engine in engines.values():
+            bundles.enter_context(engine.together())
+        for op, to in zip(p2p_op_list, peers):
+            engine = engines[op.tensor.device.type]
+            start = engine.send if op.op is isend else engine.recv
+            made.append(start(op.tensor, to, op.tag).watch())
     return made

@@ -21,7 +21,7 @@ __all__ = ["all_gather_object", "broadcast_object_list", "gather_object", "recv_
 
 def _device(group: ProcessGroup, device: Any) -> Any:
     """Where the bytes of an object lie on their way."""
-    return device or ("cpu" if "cpu" in group.config.device_backend_map else "cuda")
+    return device or group.home
 
 
 def _packed(value: Any, device: Any) -> Tensor:

@@ -135,7 +135,9 @@ class Work:
         """A future of the results. It is done when the operation is, even if nobody waits for it: a thread does."""
         if self._future is None:
             self._future = _WorkFuture(self)
-            if self._pending is not None:
+            if getattr(self._pending, "on_device", False):
+                self.wait()  # what uses the results comes after them on the device: no thread has to wait
+            elif self._pending is not None:
                 threading.Thread(target=self._wait_for_future, name="flambeau future", daemon=True).start()
         if self._pending is None:
             self._tell()

@@ -86,7 +86,7 @@ class Reducer:
         """After the first pass, buckets follow the order in which gradients came (on rank 0: it must be one for all)."""
         if self.rebuilt or self.find_unused or len(self.order) != len(self.parameters):
             return False
-        order = tensor(self.order)
+        order = tensor(self.order, device=self.group.home)
         dist.broadcast(order, group_src=0, group=self.group)
         self._lay(assign(self.parameters, self.limits, order.tolist()))
         self.rebuilt = True
@@ -188,7 +188,7 @@ class Reducer:
 
     def _all_sent(self) -> None:
         if self.find_unused and not self.static:
-            self.map = tensor([int(u) for u in self.used], dtype=int64)
+            self.map = tensor([int(u) for u in self.used], dtype=int64, device=self.group.home)
             self.map_work = dist.all_reduce(self.map, group=self.group, async_op=True)
         if current_task() is None:
             self.finish()
@@ -243,7 +243,7 @@ class Reducer:
             self._send(number)
         used = None
         if self.find_unused and not self.static:
-            counts = zeros(len(self.parameters), dtype=int64)
+            counts = zeros(len(self.parameters), dtype=int64, device=self.group.home)
             dist.all_reduce(counts, group=self.group)
             used = counts.tolist()
         for bucket in self.buckets:
