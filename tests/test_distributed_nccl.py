@@ -1,5 +1,5 @@
 """NCCL in a world of one process: every collective, streams, and training on it. On a machine with an NVIDIA GPU it is NCCL
-itself (`FLAMBEAU_NCCL=real` insists on it); elsewhere the host plays the GPU, and nccl_alone.py what one process sees of NCCL."""
+itself (`FLAMBEAU_NCCL=real` insists on it); elsewhere the host plays the GPU, and nccl_alone.py one process' part of NCCL."""
 
 from __future__ import annotations
 

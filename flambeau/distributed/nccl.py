@@ -37,7 +37,7 @@ _OPS = {ReduceOp.SUM: "SUM", ReduceOp.AVG: "SUM", ReduceOp.PREMUL_SUM: "SUM", Re
         ReduceOp.MAX: "MAX"}
 _OPS_OF_BOOL = {ReduceOp.SUM: "MAX", ReduceOp.MAX: "MAX", ReduceOp.BOR: "MAX", ReduceOp.PRODUCT: "MIN", ReduceOp.MIN: "MIN",
                 ReduceOp.BAND: "MIN"}
-_NEWER = {"6": "another process has failed or is gone", "7": "the operation is still in progress"}  # CuPy has no names for these
+_NEWER = {"6": "another process has failed or is gone", "7": "the operation is still in progress"}  # CuPy does not know them
 
 
 def library() -> Any:
@@ -369,7 +369,8 @@ class NcclEngine(Engine):
         arrived = zeros(1, device=self.device)
         at, kind = self._bytes(arrived)[0], self._type(arrived)
         how = self.nccl.NCCL_SUM
-        work = self._work("barrier", [arrived], lambda to, stream: to.allReduce(at, at, 1, kind, how, stream), None, [], host=True)
+        work = self._work("barrier", [arrived], lambda to, stream: to.allReduce(at, at, 1, kind, how, stream), None, [],
+                          host=True)
         work.wait()
         return work
 
