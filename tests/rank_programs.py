@@ -503,3 +503,64 @@ def compiled(m: Any) -> Any:
         good.append(m.allclose(program(x), expected(x)) and m.allclose(program(x), step(x)))
         meeting(x)
     return [good, [b - a for a, b in itertools.pairwise(counts)]]
+
+
+def _copied(m: Any, x: Any) -> Any:
+    """What travels is a copy: of a tensor that is not contiguous, of one in half precision, of a factor times it."""
+    d = m.distributed
+    across, half, scaled = (x * 2).reshape(3, 2).t(), x.bfloat16() * 2, x + 1
+    d.all_reduce(across)
+    d.all_reduce(half)
+    d.all_reduce(scaled, d._make_nccl_premul_sum(2.0))
+    return across.reshape(-1) + half.float() + scaled + x
+
+
+def _later(m: Any, x: Any) -> Any:
+    d = m.distributed
+    y = x * 2
+    works = [d.all_reduce(y[i:i + 3].t() if i else y[:3], async_op=True) for i in (0, 3)]
+    z = x.cos()
+    for work in works:
+        work.wait()
+    parts = [m.empty(2, 3).t() for _ in range(d.get_world_size())]
+    d.all_gather(parts, y.reshape(3, 2))
+    return sum(parts).reshape(-1) * z
+
+
+def _hooked(m: Any, x: Any) -> Any:
+    d = m.distributed
+    t = x.detach().clone().requires_grad_()
+    t.register_hook(lambda grad: (half := grad.half(), d.all_reduce(half), half.float())[-1])
+    (t ** 2).sum().backward()
+    return t.grad
+
+
+def collectives_compiled(m: Any) -> Any:
+    """Collectives inside of compiled functions, call after call, beside the same functions as they are."""
+    made = []
+    for function in (_copied, _later, _hooked):
+        for run in (function, m.compile(function)):
+            made.append([run(m, m.arange(6.0) + m.distributed.get_rank() + i).tolist() for i in range(5)])
+    return made
+
+
+def profiled(m: Any) -> Any:
+    """What a profiler sees: the backend's name and the operation's, with the shapes of what is sent."""
+    d = m.distributed
+    rank, x = d.get_rank(), m.ones(3, 2)
+    with m.profiler.profile(record_shapes=True) as seen:
+        d.all_reduce(x, async_op=True).wait()
+        d.all_reduce_coalesced([x, m.ones(4, dtype=m.complex64)])
+        d.reduce(x, 0)
+        d.broadcast(x, 0)
+        d.all_gather([m.zeros(3, 2) for _ in range(d.get_world_size())], x)
+        d.scatter(m.zeros(2), [m.zeros(2) for _ in range(d.get_world_size())] if rank == 0 else None, src=0)
+        d.all_to_all_single(m.zeros(4), m.zeros(4))
+        d.barrier()
+        if rank == 0:
+            d.send(x, 1)
+        elif rank == 1:
+            d.recv(x)
+    events = [e for e in seen.events() if e.name.startswith("gloo:")]
+    assert all(e.is_async and e.cpu_time_total >= 0 for e in events)
+    return sorted([e.name, [list(s) for s in e.input_shapes]] for e in events)

@@ -48,7 +48,7 @@ def test_movements(worlds, dtype, async_op, contiguous):
 
 @pytest.mark.parametrize("program", [programs.uneven, programs.to_others, programs.objects, programs.groups, programs.futures,
                                      programs.coalesced, programs.empties, programs.unwaited, programs.methods,
-                                     programs.options],
+                                     programs.options, programs.profiled],
                          ids=lambda p: p.__name__)
 def test_program(worlds, program):
     same(worlds, program)
@@ -60,6 +60,12 @@ def test_large_tensors_under_way_together(worlds):
 
 def test_large_tensors_in_pieces(worlds):
     assert worlds[0](programs.pieces) == [[True] * 4] * worlds[0].size
+
+
+def test_collectives_inside_compiled_functions(worlds):
+    for rank, answers in enumerate(worlds[0](programs.collectives_compiled)):
+        for eager, compiled in zip(answers[::2], answers[1::2]):
+            assert eager == compiled, rank
 
 
 # What gloo cannot do, or does otherwise -------------------------------------------------------------------------------

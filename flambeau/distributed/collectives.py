@@ -10,6 +10,9 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ..autograd.modes import no_grad
+from ..autograd.state import PROFILE, state
+from ..ops.pointwise.complex import view_as_real
 from ..tensors.tensor import Tensor
 from . import reductions
 from .groups import ProcessGroup, _rank_not_in_group, get_group_rank, world
@@ -41,6 +44,11 @@ def _one_dtype(*tensors: Tensor) -> None:
     for t in tensors:
         if t.dtype is not tensors[0].dtype:
             raise ValueError(f"Invalid usage of tensors with different dtypes: found {tensors[0].dtype} and {t.dtype}")
+
+
+def _as_real(tensors: Any) -> list[Tensor]:
+    with no_grad():
+        return [view_as_real(t) if t.dtype.is_complex else t for t in tensors]
 
 
 def _outside(group: Any, name: str) -> bool:
@@ -97,6 +105,18 @@ def _engine(group: ProcessGroup, tensor: Tensor) -> Any:
     return group.engine(tensor.device.type)
 
 
+_GIVEN = ("input", "input_tensor", "input_tensor_list", "input_list", "scatter_list", "tensors", "tensor")
+_ENDINGS = ("_coalesced", "_into_tensor", "_tensor", "_single")  # forms of one operation to a profiler
+
+
+def _profiled(group: ProcessGroup, name: str, given: dict[str, Any], work: Work) -> None:
+    """Shows an operation to the profiler that runs, until it is over: as "gloo:all_reduce", with the shapes of what is sent."""
+    sent = next((given[n] for n in _GIVEN if n in given), None)
+    family = next((name.removesuffix(end) for end in _ENDINGS if name.endswith(end)), name)
+    sent = _as_real([sent] if isinstance(sent, Tensor) else sent or ())
+    work.when_over(state.profiler.beside(f"{group.backend}:{family}", sent))
+
+
 _CHECKS = {"Tensor": _tensor, "list[Tensor]": _tensor_list,
            "list[Tensor] | None": lambda values, name: _tensor_list(values, name) if values else None}
 
@@ -120,7 +140,10 @@ def _collective(start: Callable[..., Work]) -> Callable[..., Done]:
             args = (*args[:place], group, *args[place + 1:])
         else:
             kwargs["group"] = group
-        return _finish(group, start(*args, **kwargs), given.get("async_op", False))
+        work = start(*args, **kwargs)
+        if state.mode & PROFILE:
+            _profiled(group, name, given, work)
+        return _finish(group, work, given.get("async_op", False))
     return started
 
 
@@ -135,10 +158,10 @@ def all_reduce(tensor: Tensor, op: Any = ReduceOp.SUM, group: Any = None, async_
 @_collective
 def all_reduce_coalesced(tensors: list[Tensor] | Tensor, op: Any = ReduceOp.SUM, group: Any = None,
                          async_op: bool = False) -> Done:
-    """all_reduce of several tensors of one dtype."""
+    """all_reduce of several tensors of one dtype, or of a complex one and its real one."""
     tensors = [tensors] if isinstance(tensors, Tensor) else tensors
     _tensor_list(tensors, "tensors")
-    _one_dtype(*tensors)
+    _one_dtype(*_as_real(tensors))  # complex numbers go as pairs, and may go with others
     for t in tensors:
         reductions.check(op, t.dtype, "all_reduce")
     return Works([_engine(group, t).all_reduce(t, op) for t in tensors])

@@ -9,11 +9,20 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+from .. import native
+from ..autograd.state import looked_at
 from ..tensors.tensor import Tensor
 from . import reductions
 from .work import Work
 
-__all__ = ["Engine", "Lone"]
+__all__ = ["Engine", "Lone", "address"]
+
+
+def address(tensor: Tensor) -> int:
+    """Where a contiguous tensor's elements lie, for whoever reads and writes them there: in a compiled call kernels may still
+    have to compute them, also those of a copy that was made for the purpose."""
+    looked_at(tensor._array, "a collective", writing=True)
+    return native.pointer(tensor._array) or 0
 
 
 class Engine:

@@ -156,7 +156,7 @@ class ProcessGroup(Methods):
         """Says who did not come."""
         check = work if hasattr(work, "describe") else getattr(work, "_check", None)
         what = work._name if check is None else check.describe()
-        text = f"timed out after {seconds * 1000:.0f} ms in {what}"
+        text = f"Timed out after {seconds * 1000:.0f} ms in {what}"
         if self.monitor is not None:
             text += "\n" + self.monitor.ask(self)
         return self.wrong(getattr(work, "_name", "") or what.partition("(")[0], text)

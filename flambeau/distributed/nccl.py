@@ -17,14 +17,13 @@ from typing import Any
 
 from .. import native
 from ..autograd.modes import no_grad
-from ..autograd.state import looked_at
 from ..creation.factories import empty, zeros
 from ..ops.pointwise.complex import view_as_real
 from ..ops.shape.joining import cat
 from ..tensors import dtypes
 from ..tensors.tensor import Tensor
 from . import reductions
-from .engine import Engine
+from .engine import Engine, address
 from .errors import DistBackendError
 from .reductions import ReduceOp
 from .work import Work
@@ -200,7 +199,6 @@ class NcclEngine(Engine):
         if tensor.device.type != self.device:
             raise RuntimeError(f"No backend type associated with device type {tensor.device.type}: NCCL moves tensors of CUDA "
                                "devices")
-        looked_at(tensor._array, "a collective", writing=True)
 
     def _type(self, tensor: Tensor) -> int:
         if tensor.dtype not in self.types:
@@ -209,7 +207,7 @@ class NcclEngine(Engine):
 
     def _bytes(self, tensor: Tensor) -> tuple[int, int]:
         """Address and number of bytes: for operations that only move."""
-        return native.pointer(tensor._array) or 0, tensor.numel() * tensor.element_size()
+        return address(tensor), tensor.numel() * tensor.element_size()
 
     def _asked(self, name: str, call: Callable[..., Any], *args: Any) -> Any:
         """What NCCL answers; its errors with the operation's name."""
