@@ -286,6 +286,18 @@ def unwaited(m: Any) -> Any:
     return [work.is_completed(), x.sum().item() / 100000]
 
 
+def nested(m: Any) -> Any:
+    """Groups inside of groups, which only the processes of each outer one make."""
+    d = m.distributed
+    rank, size = d.get_rank(), d.get_world_size()
+    outer, _ = d.new_subgroups_by_enumeration([list(range(0, size, 2)), list(range(1, size, 2))])
+    inner, all_inner = d.new_subgroups(1, group=outer)
+    x = m.ones(1) * rank
+    d.all_reduce(x, group=inner)
+    d.all_reduce(x, group=outer)
+    return plain(x), inner.size(), len(all_inner), sum(g == d.GroupMember.NON_GROUP_MEMBER for g in all_inner)
+
+
 def splitting(m: Any) -> Any:
     d = m.distributed
     rank, size = d.get_rank(), d.get_world_size()
@@ -383,6 +395,14 @@ def monitored(m: Any) -> Any:
     d = m.distributed
     d.monitored_barrier(timeout=datetime.timedelta(seconds=30))
     said = []
+    if d.get_rank() == 0:
+        for timeout in (datetime.timedelta(0), 0.1):  # a number is taken for seconds
+            try:
+                d.monitored_barrier(timeout=timeout)
+            except RuntimeError as error:
+                said.append(str(error))
+    else:
+        d.group.WORLD.told += 2  # its count of barriers stays in step
     for all_ranks in (False, True):
         if d.get_rank() != d.get_world_size() - 1:  # the last one does not come
             try:

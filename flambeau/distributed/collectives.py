@@ -102,6 +102,8 @@ def _finish(group: ProcessGroup, work: Work, async_op: bool) -> Done:
 
 
 def _engine(group: ProcessGroup, tensor: Tensor) -> Any:
+    if tensor.is_sparse:
+        raise NotImplementedError("collectives of sparse tensors are not implemented in flambeau: to_dense() first")
     return group.engine(tensor.device.type)
 
 
@@ -337,6 +339,10 @@ def monitored_barrier(group: Any = None, timeout: datetime.timedelta | None = No
         return
     found = world(group)
     limit = found.timeout if timeout is None else timeout
+    if isinstance(limit, float):
+        warnings.warn(f"Please specify timeout arg as a timedelta. Converting current value of {limit} assuming it represents "
+                      "seconds", stacklevel=2)
+        limit = datetime.timedelta(seconds=limit)
     if not isinstance(limit, datetime.timedelta):
         raise TypeError(f"Expected timeout argument to be of type datetime.timedelta, got {timeout}")
     if found.size() > 1:

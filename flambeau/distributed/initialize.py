@@ -181,9 +181,13 @@ def new_subgroups(group_size: int | None = None, group: Any = None, timeout: dat
         raise ValueError(f"The arg 'group_size' ({group_size}) must not exceed the world size ({size})")
     if size % group_size != 0:
         raise ValueError(f"The world size ({size}) must be divisible by 'group_size={group_size}'")
-    everybody = world(group).ranks
-    return new_subgroups_by_enumeration([everybody[i:i + group_size] for i in range(0, size, group_size)], timeout, backend,
-                                        pg_options, group_desc)
+    parent = world(group)
+    parts = [parent.ranks[i:i + group_size] for i in range(0, size, group_size)]
+    if parent is world():
+        return new_subgroups_by_enumeration(parts, timeout, backend, pg_options, group_desc)
+    parent.engine(parent.home).agree(f"new_subgroups({group_size})").wait()  # its processes alone come here
+    made = [new_group(part, timeout, backend, pg_options, True, group_desc) or GroupMember.NON_GROUP_MEMBER for part in parts]
+    return made[parent.rank() // group_size], made
 
 
 def _devices() -> int:

@@ -52,7 +52,7 @@ class Reducer:
         self.times: list[int] | None = None  # static graph: how often each gradient comes in a pass, once it is known
         self.counts: list[int] = []
         self.unused: list[int] = []
-        self.used: list[bool] = []
+        self.used = [False] * len(self.parameters)  # who got a gradient since the last exchange, steps without one counted in
         self.map_work: Any = None
         self.map: Any = None
         self._lay(assign(self.parameters, limits, range(len(self.parameters) - 1, -1, -1)))
@@ -64,8 +64,10 @@ class Reducer:
 
         def arrived(_: Tensor) -> None:
             reducer = reference()
-            if reducer is not None and reducer.expecting:
-                reducer._arrived(i)
+            if reducer is not None:
+                reducer.used[i] = True
+                if reducer.expecting:
+                    reducer._arrived(i)
 
         return arrived
 
@@ -98,7 +100,6 @@ class Reducer:
         self.expecting, self.begun = True, False
         self.next = 0
         self.counts = [0] * len(self.parameters)
-        self.used = [False] * len(self.parameters)
         for bucket in self.buckets:
             bucket.waiting, bucket.result = set(bucket.numbers), None
         self.unused = []
@@ -135,7 +136,6 @@ class Reducer:
     # ------------------------------------------------------------------------------------------------ gradients come
     def _arrived(self, i: int) -> None:
         self.counts[i] += 1
-        self.used[i] = True
         if not self.rebuilt:
             self.order.append(i)
         if self.static and self.times is None:
@@ -203,6 +203,7 @@ class Reducer:
         if self.map_work is not None:
             self.map_work.wait()
             self.map_work, used = None, self.map.tolist()
+        self.used = [False] * len(self.parameters)
         for bucket in self.buckets:
             self._wait(bucket)
             self._hand_over(bucket, used)
