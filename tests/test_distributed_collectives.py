@@ -202,7 +202,9 @@ def test_wrong_calls_are_refused_as_by_pytorch(worlds, call):
     ("d.all_gather_into_tensor(m.ones(n + 1), m.ones(1))", "times as many elements"),
     ("d.reduce_scatter_tensor(m.ones(2), m.ones(2))", "times as many elements"),
     ("d.split_group(split_ranks=[])", "cannot be None or empty"), ("d.new_group(timeout=3)", "datetime.timedelta"),
-    ("d.new_group(pg_options=3)", "pg_options"), ("d.all_reduce(m.ones(2).to_sparse())", "sparse tensors are not implemented"), ("d.all_reduce(m.ones(2, dtype=m.bool), op=d.ReduceOp.AVG)", "Cannot use"),
+    ("d.new_group(pg_options=3)", "pg_options"),
+    ("d.all_reduce(m.ones(2).to_sparse())", "sparse tensors are not implemented"),
+    ("d.all_reduce(m.ones(2, dtype=m.bool), op=d.ReduceOp.AVG)", "Cannot use"),
 ])
 def test_wrong_calls(worlds, call, message):
     for answer in worlds[0](programs.refused, call):

@@ -34,7 +34,8 @@ def monitored(group: ProcessGroup, seconds: float, wait_all_ranks: bool) -> None
             if not wait_all_ranks:
                 break
     if absent:
-        text = f"Rank{'s' if wait_all_ranks else ''} {', '.join(map(str, absent))} failed to pass monitoredBarrier in {seconds * 1000:.0f} ms"
+        who = f"Rank{'s' if wait_all_ranks else ''} {', '.join(map(str, absent))}"
+        text = f"{who} failed to pass monitoredBarrier in {seconds * 1000:.0f} ms"
     store.set("verdict", text)
     if text:
         raise RuntimeError(f"[Rank {own}]: {text}")
