@@ -53,6 +53,35 @@ def test_stores(m, tmp_path):
             store.get("never")
         with pytest.raises(wrong):
             store.wait(["never"], SECOND / 20)
+        for wrong_kind in (lambda: store.set("key", 2), lambda: store.set(1, "a"), lambda: store.get(1), lambda: store.wait("abc")):
+            with pytest.raises(TypeError):
+                wrong_kind()
+
+
+@pytest.mark.parametrize("m", [flambeau, torch], ids=["flambeau", "torch"])
+def test_queues_and_names_of_keys(m, tmp_path):
+    for name, store in stores(m, tmp_path):
+        store.set_timeout(SECOND / 20)
+        if name == "file":
+            with pytest.raises(NotImplementedError):
+                store.queue_push("queue", "1")
+            continue
+        store.queue_push("queue", "1")
+        store.queue_push("queue", b"")
+        assert [store.queue_len("queue"), store.queue_pop("queue"), store.queue_pop("queue")] == [2, b"1", b""]
+        assert store.queue_len("queue") == store.queue_len("other") == 0
+        with pytest.raises(m.distributed.QueueEmptyError):
+            store.queue_pop("queue", False)
+        with pytest.raises(m.distributed.DistStoreError):
+            store.queue_pop("queue")
+        store.set("key", "1")
+        assert "key" in store.list_keys() and not any(k.startswith("a/") for k in store.list_keys())
+
+
+def test_a_server_knows_its_own_commands_only():
+    store = flambeau.distributed.TCPStore("localhost", 0, 1, True)
+    with pytest.raises(flambeau.distributed.DistStoreError, match="knows no command"):
+        store._do("__init__")
 
 
 def test_waiting_for_another_thread(tmp_path):
