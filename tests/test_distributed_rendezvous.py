@@ -53,7 +53,8 @@ def test_stores(m, tmp_path):
             store.get("never")
         with pytest.raises(wrong):
             store.wait(["never"], SECOND / 20)
-        for wrong_kind in (lambda: store.set("key", 2), lambda: store.set(1, "a"), lambda: store.get(1), lambda: store.wait("abc")):
+        for wrong_kind in (lambda: store.set("key", 2), lambda: store.set(1, "a"), lambda: store.get(1),
+                           lambda: store.wait("abc")):
             with pytest.raises(TypeError):
                 wrong_kind()
 
