@@ -265,9 +265,30 @@ def test_options_of_the_launcher(tmp_path):
     assert written == ["0 0 worker ['--lr', '1']\n", "1 0 worker ['--lr', '1']\n"]
 
 
+def test_options_from_the_environment(monkeypatch):
+    import signal
+
+    from flambeau.distributed.agent import Agent
+    from flambeau.distributed.run import config_from_args, parse_args
+    from flambeau.distributed.stores import HashStore
+    for name, value in {"NPROC_PER_NODE": "3", "VIRTUAL_LOCAL_RANK": "1", "SHUTDOWN_TIMEOUT": "4", "MAX_RESTARTS": "2",
+                        "TEE": "0:3", "SIGNALS_TO_HANDLE": "SIGUSR1"}.items():
+        monkeypatch.setenv(f"PET_{name}", value)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6")
+    plan = config_from_args(parse_args(["--max-restarts", "1", "x.py"]))
+    assert (plan.workers, plan.max_restarts, plan.grace, plan.signals, plan.tee) == (3, 1, 4.0, [signal.SIGUSR1], {0: 3})
+    told = Agent(plan, HashStore()).environment(2, "folder")
+    assert (told["RANK"], told["LOCAL_RANK"], told["CUDA_VISIBLE_DEVICES"]) == ("2", "0", "6")
+
+
 @pytest.mark.parametrize("options,message", [(["--nnodes", "1:4"], "a number of machines that changes"),
                                              (["--rdzv-conf", "a=b"], "--rdzv-conf"),
-                                             (["--nproc-per-node", "x"], "expected a number")])
+                                             (["--nproc-per-node", "x"], "expected a number"),
+                                             (["--numa_binding", "node"], "--numa-binding node"),
+                                             (["--logs-specs", "a"], "--logs-specs"),
+                                             (["--event-log-handler", "a"], "handler a"),
+                                             (["--duplicate-stdout-filters", "a"], "--duplicate-stdout-filters"),
+                                             (["--signals-to-handle", "SIGNO"], "there is no signal 'SIGNO'")])
 def test_options_that_are_refused(options, message):
     from flambeau.distributed.run import config_from_args, parse_args
     with pytest.raises((NotImplementedError, ValueError), match=message):
