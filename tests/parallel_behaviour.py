@@ -217,6 +217,10 @@ def different_models_are_refused(rank, world):
            "DDP expects same model across all ranks", f"Rank {rank} has")
     raised(lambda: DistributedDataParallel(nn.Linear(1, 1).requires_grad_(False)), RuntimeError, "is not needed when")
     raised(lambda: DistributedDataParallel(nn.Linear(1, 1), device_ids=[0]), ValueError, "device_ids")
+    raised(lambda: fully_shard(nn.ModuleList([nn.Linear(1, 1)])), ValueError, "containers that do not implement forward")
+    raised(lambda: dist.device_mesh.init_device_mesh("cpu", (world,), mesh_dim_names=("a", "b")), RuntimeError,
+           "mesh_shape and mesh_dim_names should have same length! Found")
+    dist.barrier(device_ids=[0])  # as programs for GPUs call it
 
 
 different_models_are_refused.worlds = (2,)

@@ -327,9 +327,7 @@ all_gather_single, reduce_scatter_single = all_gather_into_tensor, reduce_scatte
 # ------------------------------------------------------------------------------------------------------------ barriers
 @_collective
 def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None) -> Done:
-    """Returns when all processes have come here."""
-    if device_ids is not None and (not isinstance(device_ids, list) or group.backend != "nccl"):
-        raise TypeError("Invalid function argument: device_ids should be a list[int], and only the nccl backend takes it")
+    """Returns when all processes have come here. device_ids is for PyTorch's programs: NCCL takes the current device."""
     return group.engine(group.home).barrier()
 
 

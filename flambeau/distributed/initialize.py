@@ -155,7 +155,8 @@ def _chosen(default: ProcessGroup, ranks: Any, sort: bool) -> list[int]:
         raise ValueError(f"ranks list must not contain duplicate entries, got {list(ranks)}")
     for rank in chosen:
         if not 0 <= rank < default.size():
-            raise ValueError("the new group's rank should be within the world_size set by init_process_group")
+            raise ValueError(f"Rank {rank} is out of range. Valid ranks are 0 to {default.size() - 1} "
+                             f"(world_size={default.size()})")
     return chosen
 
 

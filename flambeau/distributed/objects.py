@@ -152,7 +152,7 @@ def scatter_object_list(scatter_object_output_list: list[Any], scatter_object_in
     root = _root(found, src, group_src, "scatter_object_list", needed=False)
     where, mine = _device(found, None), found.rank() == root
     if mine and not scatter_object_input_list:
-        raise ValueError("source rank must provide non-empty scatter_object_input_list")
+        raise ValueError("source rank must provide non-None scatter_object_input_list")
     if mine and len(scatter_object_input_list) != found.size():
         raise RuntimeError(f"scatter_object_list: input list has {len(scatter_object_input_list)} objects, the group "
                            f"{found.size()} processes")
