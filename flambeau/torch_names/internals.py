@@ -49,7 +49,7 @@ HOMES: dict[str, str] = {
     "_dynamo.trace_rules": "", "_dynamo.decorators": "_dynamo", "_dynamo.backends": "", "_dynamo.backends.common": "",
     "_inductor.test_case": "", "_inductor.utils": "", "_inductor.compile_fx": "",
     "_C._autograd": "autograd.grad_mode autograd.saved_tensors",
-    "_C._profiler": "", "_C._functorch": "", "_C._distributed_c10d": "",
+    "_C._profiler": "", "_C._functorch": "", "_C._distributed_c10d": "distributed",
     "_C._distributed_rpc": "",
     "autograd._functions": "autograd.function", "autograd.profiler_util": "autograd.profiler",
     "autograd.profiler_legacy": "autograd.profiler",
