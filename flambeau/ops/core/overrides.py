@@ -522,7 +522,7 @@ def get_testing_overrides() -> dict[Callable, Callable]:
     def dummy(function: Callable) -> Callable:
         import inspect
         made = lambda *args, **kwargs: -1
-        own = inspect.signature(function, follow_wrapped=False)
+        own = inspect.signature(function)
         made.__signature__ = own.replace(parameters=[p.replace(annotation=p.empty) for p in own.parameters.values()],
                                          return_annotation=own.empty)
         return made
