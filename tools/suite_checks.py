@@ -129,7 +129,7 @@ def ufuncs(op):
                  *(["_extremal_value"] if d.is_floating_point or d.is_complex else [])]
         for name in kinds:
             make = getattr(core, f"generate_elementwise_{'unary' if unary else 'binary'}{name}_tensors")
-            for _, s in zip(range(4), make(op, device="cpu", dtype=d)):
+            for _, s in zip(range(4), make(op, device="cpu", dtype=d, requires_grad=False)):
                 def one(s=s, d=d):
                     made = op(s.input, *s.args, **s.kwargs)
                     given = [t.numpy() if isinstance(t, torch.Tensor) else t for t in (s.input, *s.args)]

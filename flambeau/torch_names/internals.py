@@ -170,7 +170,10 @@ VALUES: dict[str, dict[str, Any]] = {
     "_jit_internal": _ANNOTATIONS, "jit.annotations": _ANNOTATIONS,
     "_native.dsl_registry": {"dsl_registry": lambda: SimpleNamespace(is_dsl_available=lambda *names: False)},
     "_export.wrappers": {"mark_subclass_constructor_exportable_experimental": lambda: lambda constructor: constructor},
-    "_prims_common": {"dtype_to_type": lambda: dtype_to_type, "is_integer_dtype": lambda: _is_integer,
+    "_prims": {"utils": lambda: importlib.import_module(f"{_OWN}._prims_common")},
+    "_prims_common": {**{name: lambda name=name: _member(f"{_OWN}.promotion_kinds", name)
+                         for name in ("ELEMENTWISE_TYPE_PROMOTION_KIND", "elementwise_dtypes")},
+                      "dtype_to_type": lambda: dtype_to_type, "is_integer_dtype": lambda: _is_integer,
                       "is_float_dtype": lambda: lambda d: d.is_floating_point,
                       "is_complex_dtype": lambda: lambda d: d.is_complex,
                       "is_boolean_dtype": lambda: lambda d: d.name == "bool",
