@@ -50,6 +50,8 @@ def _masks_match(a: Any, b: Any) -> bool:
 class MaskedTensor(Tensor):
     """Data and a mask of the same shape, True where an element is there."""
 
+    _answers_itself = True
+
     _mask: Tensor
 
     @staticmethod
