@@ -112,7 +112,7 @@ def _fractional_row(dims: int) -> Any:
 
 def _unpool_row(dims: int) -> Any:
     return row(f"max_unpool{dims}d", "self indices size", kernel="max_unpool", batch="by_sample", shape=rules.last_dims(2),
-               node=f"MaxUnpool{dims}DBackward0",
+               forward="linear", node=f"MaxUnpool{dims}DBackward0",
                backward=dict(self=lambda grad, indices: grad.flatten(-dims).gather(
                    -1, indices.flatten(-dims)).reshape(indices.shape)))
 
