@@ -355,7 +355,9 @@ class Recorder:
         if n == len(self.numbers):
             self.numbers.append((container, key, index))
             self.number_values.append(value)
-        return SymFloat(value, ("input", n))
+        made = SymFloat(value, ("input", n))
+        made.origin = value
+        return made
 
     def guard_number(self, expression: Any, outcome: bool) -> None:
         if next(loads(expression), None) is not None:

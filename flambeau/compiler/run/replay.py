@@ -31,7 +31,7 @@ from ...native import pointer, toolchain
 from ...native.calls import builtin, offset_of
 from ...tensors import dtypes
 from ...tensors.tensor import Tensor
-from ..capture.reads import MISSING, Content, Entry, Function, Inherited, Kind, Metadata, Read, Reads, Slot, Variable
+from ..capture.reads import MISSING, Behaviour, Content, Entry, Function, Inherited, Kind, Metadata, Read, Reads, Slot, Variable
 from ..capture.symbolic import evaluate
 from ..capture.trees import LEAF
 from .plan import Output
@@ -218,6 +218,8 @@ class _Rules:
         if not issubclass(read.owner, Tensor):
             self.tag(read.owner)
             return
+        if type(read) is Behaviour or read.name is None:
+            raise Unsuitable
         for base in read.owner.__mro__:  # captures change the class for their time, and its tag with it
             table = gc.get_referents(base.__dict__)[0]
             self.item(table, read.name)
@@ -276,7 +278,7 @@ _NATIVE: dict[type, Any] = {
     Entry: lambda rules, read: rules.item(read.owner, read.name), Slot: _Rules.own_dict,
     Variable: lambda rules, read: rules.word(read.owner, _cell_slot(), read.now()),
     Kind: lambda rules, read: rules.word(read.owner, _HEADER - 8, type(read.owner)),
-    Inherited: _Rules.inherited, Content: lambda rules, read: rules.entries(read.owner),
+    Inherited: _Rules.inherited, Behaviour: _Rules.inherited, Content: lambda rules, read: rules.entries(read.owner),
     Function: lambda rules, read: rules.function(read.owner), Metadata: lambda rules, read: rules.tensor(read.owner)}
 
 
