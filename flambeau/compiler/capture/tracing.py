@@ -71,6 +71,7 @@ class Recorder:
         self.numbers: list[Any] = []              # how a call reads its n-th number: (container, key, index)
         self._number_of: dict[Any, int] = {}
         self.number_values: list[float] = []      # what was read during capture
+        self.asked: set[int] = set()              # those of them that Python has looked at: they are floats, and stay so
         self.counts: list[tuple[Any, Any]] = []   # Python numbers that go up by one at each call
         self.number_guards: list[tuple[Any, bool]] = []
         self.transient: str | None = None         # why this run is not like the following ones

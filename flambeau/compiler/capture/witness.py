@@ -17,7 +17,7 @@ import enum
 import sys
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
-from types import FunctionType, MemberDescriptorType, MethodType, ModuleType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -26,8 +26,6 @@ from ...autograd.frames import user_frame
 from ...autograd.function import FunctionCtx
 from ...autograd.state import state
 from ...creation.random import Generator
-from ...nn import hooks as module_hooks
-from ...nn.module import Module
 from ...tensors import dtypes as _dtypes
 from ...tensors.device import device as _device
 from ...tensors.parameter import Parameter
@@ -48,14 +46,13 @@ from .reads import (
     Kind,
     Metadata,
     Reads,
-    Slot,
     Variable,
     by_value,
     changeable,
     inherited,
-    same,
 )
 from .rewrite import BUILTINS, REWRITTEN, global_names
+from .stores import Stores
 from .symbolic import SymFloat, settled
 from .traced import active
 from .tracing import Refused
@@ -67,7 +64,7 @@ _MANAGED = {"wanted", "outer", "mode", "device", "fast_dtype", "_enabled", "_cac
 _LONG = 2000  # bits of a number that Python may refuse to show (sys.set_int_max_str_digits)
 
 
-class Witness(Net):
+class Witness(Net, Stores):
     """Collects the reads of one captured call; `reason` says why they cannot be all, or is None."""
 
     helpers: dict[str, Callable[..., Any]]
@@ -85,6 +82,7 @@ class Witness(Net):
         self.groups: set[int] = set()      # optimizers' groups, whose numbers each call reads anew
         self.gradients: dict[int, Any] = {}  # gradients that were looked at: the next call may find others in their place
         self.tuples: dict[int, Any] = {}   # those that were there before
+        self.around: set[int] = set()      # containers that are being looked through
         self._take([list(args), kwargs])
         self.known.update({id(a): a for a in leaves if not issubclass(type(a), Tensor)})
         self.function = function
@@ -187,6 +185,8 @@ class Witness(Net):
     def identity(self, value: Any) -> None:
         """A value is searched for, hashed, or compared as a part of something: Python asks first whether it is the same object.
         Of arguments and gradients, and of what is not a number, another one may be there at the next call."""
+        if self.reason is not None:
+            return
         kind = type(value)
         if issubclass(kind, Tensor):
             if id(value) in self.arguments or id(value) in self.gradients:
@@ -237,7 +237,14 @@ class Witness(Net):
         if kind in CONTAINERS:
             self.content(value)
             inside = list(value.values()) if issubclass(type(value), dict) else list(value)
-            return all([self.operand(v, what) for v in inside])
+            if id(value) in self.around:
+                self.fail("a list or dict holds itself")
+                return False
+            self.around.add(id(value))
+            try:
+                return all([self.operand(v, what) for v in inside])
+            finally:
+                self.around.discard(id(value))
         if issubclass(kind, (np.generic, Tensor)):
             return True
         if issubclass(kind, BaseException) and id(value) in self.born:
@@ -295,7 +302,9 @@ class Witness(Net):
                 from .traced import active
                 recorder = active()
                 if recorder is not None:
-                    return recorder.number(o, key, None, value)
+                    number = recorder.number(o, key, None, value)
+                    recorder.asked.add(number.expression[1])
+                    return number
             self.note(Entry, o, key, value)
         if value is MISSING and kind is defaultdict and not self.own(o):
             self.fail("a defaultdict makes an entry")
@@ -503,73 +512,6 @@ class Witness(Net):
             return self.content(value)
         self.fail(f"the keywords come from a '{type(value).__name__}'")
         return value
-
-    # ------------------------------------------------------------------------------------------------------ stores
-    def store_attribute(self, value: Any, o: Any, name: str) -> None:
-        kind = type(o)
-        if issubclass(type(o), Tensor) and name in ("grad", "requires_grad"):
-            if name == "requires_grad" and (id(o) in self.known or id(o) in self.arguments):
-                self.fail("a tensor's 'requires_grad' is set")
-        elif id(o) in self.born and self.behaviour(kind):
-            pass
-        elif issubclass(kind, FunctionCtx) or self._sets_the_same(o, kind, name, value):
-            pass
-        elif id(o) not in self.born or issubclass(type(o), (Module, type)) or kind.__setattr__ is not object.__setattr__ or (
-                hasattr(type(found := inherited(kind, name)), "__set__") and type(found) is not MemberDescriptorType):
-            self.fail(f"the attribute '{name}' of a '{o.__name__ if issubclass(type(o), type) else kind.__name__}' is set")
-        else:
-            for looked in (name, "__setattr__"):
-                self.note(Inherited, kind, looked, inherited(kind, looked))
-        setattr(o, name, value)
-
-    def _sets_the_same(self, o: Any, kind: type, name: str, value: Any) -> bool:
-        """Whether an attribute is set to what it is already: nothing changes then, as long as it still is."""
-        if issubclass(kind, Module) and kind.__setattr__ is Module.__setattr__ and id(o) not in self.born and (
-                issubclass(type(value), Tensor)):  # self.buffer += x
-            self.note(Inherited, kind, "__setattr__", inherited(kind, "__setattr__"))
-            for table in (module_hooks._global_buffer_registration_hooks, module_hooks._global_parameter_registration_hooks):
-                self.content(table)
-            return self.attribute(o, name) is value if hasattr(o, name) else False
-        found = inherited(kind, name)
-        if kind.__setattr__ is not object.__setattr__ or kind.__dictoffset__ == 0 or issubclass(kind, (type, ModuleType)) or (
-                found is not MISSING and hasattr(type(found), "__set__")):
-            return False
-        table = o.__dict__
-        if id(o) in self.born or not same(table.get(name, MISSING), value):
-            return False
-        self.note(Inherited, kind, name, found)
-        self.note(Inherited, kind, "__setattr__", inherited(kind, "__setattr__"))
-        self.note(Kind, o, None, kind)
-        self.note(Slot, o, "__dict__", table)
-        self.note(Entry, table, name, table[name])
-        return True
-
-    def store_item(self, value: Any, o: Any, key: Any) -> None:
-        if issubclass(type(o), Tensor):
-            self._method_of(o, "__setitem__")
-            self._operands(key, value, "a tensor's index")
-        elif type(o) is dict and id(o) not in self.born and same(o.get(key, MISSING), value):
-            self.note(Entry, o, key, o[key])  # set to what it is already
-        elif id(o) not in self.born or type(o) not in CONTAINERS:
-            self.fail(f"an item of a '{type(o).__name__}' is set")
-        elif type(o) is not list:
-            self.identity(key)
-        o[key] = value
-
-    def delete_attribute(self, o: Any, name: str) -> None:
-        if issubclass(type(o), Tensor) and name == "grad":
-            o.grad = None
-            return
-        if id(o) not in self.born:
-            self.fail(f"the attribute '{name}' of a '{type(o).__name__}' is deleted")
-        self.behaviour(type(o))
-        delattr(o, name)
-
-    def delete_item(self, o: Any, key: Any) -> None:
-        if id(o) not in self.born or type(o) not in CONTAINERS:
-            self.fail(f"an item of a '{type(o).__name__}' is deleted")
-        self.identity(key)
-        del o[key]
 
     # ------------------------------------------------------------------------------------------------------- calls
     def call(self, f: Any) -> Any:

@@ -56,7 +56,7 @@ _WORD, _ITEM, _ENTRIES, _LIST, _ATTRIBUTE, _TAG, _VERSION = range(7)
 _Rule = _structure(kind=_L, object=_P, name=_P, value=_P, names=_P, values=_P, count=_L)
 _Window = _structure(object=_P, type=_P, node=_P, dtype=_P, dimensions=_L, extent=_P, first=_L, place=_L, delta=_L, nbytes=_L)
 _Undo = _structure(place=_L, saved=_P, nbytes=_L)
-_Number = _structure(container=_P, name=_P, index=_L)
+_Number = _structure(container=_P, name=_P, index=_L, type=_P)
 _Gradient = _structure(leaf=_P, tensor=_P, array=_P, memory=_P, attributes=_P, present=_L)
 _Table = _structure(
     program=_P, table=_P, numbers=_P, header=_L, array_slot=_L, node_slot=_L, counter_slot=_L, value_slot=_L,
@@ -362,11 +362,12 @@ class Replay:
                       *map(id, _NAMES), id(AccumulateGrad))
         _fill(rules, made, "fresh", _L, [place for _, place, _, _ in plan.fresh_places])
         reads = []
-        for container, key, index in plan.numbers:
+        for n, (container, key, index) in enumerate(plan.numbers):
             if not isinstance(container, dict):
                 raise Unsuitable
             rules.keep += [container, key]
-            reads.append(_Number(id(container), id(key), -1 if index is None else index))
+            kind = id(float) if n in plan.asked else None
+            reads.append(_Number(id(container), id(key), -1 if index is None else index, kind))
         _fill(rules, made, "reads", _Number, reads)
         counters = [t._counter for t, _ in plan.sources.bumped]
         _fill(rules, made, "steps", _L, [more for _, more in plan.sources.bumped])
