@@ -58,9 +58,10 @@ struct window {            // a tensor that each call brings: an argument, or th
     long nbytes;           // of the storage, if it must not overlap what the program writes; else 0
 };
 
-struct number {            // container[name], or container[name][index]
+struct number {            // container[name], or container[name][index]; where Python has looked at it, of this type
     void *container, *name;
     long index;
+    void *type;
 };
 
 struct undo {              // memory that is saved, in case that the program fails
@@ -187,6 +188,7 @@ static int read_numbers(const struct replay *r) {
         const struct number *read = r->reads + n;
         void *found = py.dict_get(read->container, read->name);
         if (found && read->index >= 0) found = py.tuple_get(found, read->index);
+        if (found && read->type && TYPE(found) != read->type) return 0;
         double value = found ? py.as_double(found) : -1;
         if (!found || (value == -1 && py.error())) { py.clear_error(); return 0; }
         r->numbers[n] = value;

@@ -32,6 +32,11 @@ CONTAINERS = frozenset((list, dict, set, OrderedDict, defaultdict))
 _bits = struct.Struct("dd").pack
 
 
+def by_value(kind: type) -> bool:
+    """Whether values of a type are compared by what they are: which object holds them is not known then."""
+    return kind in (float, complex, int, bool, str, bytes, tuple, Size, slice) or issubclass(kind, (np.generic, SymFloat))
+
+
 def same(now: Any, then: Any) -> bool:
     """Whether a value is what it was."""
     if now is then:
@@ -137,6 +142,34 @@ def inherited(kind: type, name: str) -> Any:
         if found is not MISSING:
             return found
     return MISSING
+
+
+_flags, _HEAP = type.__dict__["__flags__"].__get__, 1 << 9
+
+
+def changeable(kind: type) -> bool:
+    """Whether a class was made by a class statement: it can be given other methods."""
+    return bool(_flags(kind) & _HEAP)
+
+
+class Behaviour(Read):
+    """What a class and its bases say about operators, builtins and attributes: all that has a name like `__this__`."""
+
+    __slots__ = ()
+
+    def __init__(self, kind: type):
+        super().__init__(kind, "__class__", self._of(kind))
+
+    @staticmethod
+    def _of(kind: type) -> tuple[Any, ...]:
+        return tuple([part for base in _bases(kind) if changeable(base) for name, value in _table(base).items()
+                      if name.startswith("__") for part in (base, name, value)])
+
+    def now(self) -> Any:
+        return self._of(self.owner)
+
+    def values(self) -> Any:
+        return ()
 
 
 class Content(Read):

@@ -71,6 +71,7 @@ class Recorder:
         self.numbers: list[Any] = []              # how a call reads its n-th number: (container, key, index)
         self._number_of: dict[Any, int] = {}
         self.number_values: list[float] = []      # what was read during capture
+        self.asked: set[int] = set()              # those of them that Python has looked at: they are floats, and stay so
         self.counts: list[tuple[Any, Any]] = []   # Python numbers that go up by one at each call
         self.number_guards: list[tuple[Any, bool]] = []
         self.transient: str | None = None         # why this run is not like the following ones
@@ -355,7 +356,9 @@ class Recorder:
         if n == len(self.numbers):
             self.numbers.append((container, key, index))
             self.number_values.append(value)
-        return SymFloat(value, ("input", n))
+        made = SymFloat(value, ("input", n))
+        made.origin = value
+        return made
 
     def guard_number(self, expression: Any, outcome: bool) -> None:
         if next(loads(expression), None) is not None:

@@ -203,8 +203,8 @@ class CompiledFunction:
         """What of the arguments a program depends on. A float that has had two values is a number that each call brings."""
         shape = shape if shape.__class__ is int else comparable(shape)
         if shape.__class__ is not int and self.dynamic is not False:
-            for n, value in floats_among(args, kwargs, leaves):
-                if self.dynamic or repr(value) != self.first_floats.setdefault((shape, n), repr(value)):
+            for n in floats_among(args, kwargs).values():
+                if self.dynamic or repr(leaves[n]) != self.first_floats.setdefault((shape, n), repr(leaves[n])):
                     self.varying.add((shape, n))
         if shape.__class__ is not int and not self.counting:
             for n, a in enumerate(leaves):
@@ -329,16 +329,16 @@ class CompiledFunction:
         """The arguments, with those floats that change from call to call as run-time numbers: exactly those that the signature
         leaves out. `brought` is where a call puts them."""
         brought: dict[int, float] = {}
+        places = [*range(len(args)), *kwargs]
         shape = comparable(self._leaves(args, kwargs)[1])
         if not any(s == shape for s, _ in self.varying):
             return args, kwargs, brought
         new = {}
-        for n, value in floats_among(args, kwargs, leaves):
+        for place, n in floats_among(args, kwargs).items():
             if (shape, n) in self.varying:
-                brought[n] = value
-                new[id(value)] = recorder.number(brought, n, None, value)
-        change = lambda a: new.get(id(a), a) if type(a) is float else a
-        return tuple(map(change, args)), {k: change(v) for k, v in kwargs.items()}, brought
+                brought[n] = leaves[n]
+                new[places[place]] = recorder.number(brought, n, None, leaves[n])
+        return tuple([new.get(i, a) for i, a in enumerate(args)]), {k: new.get(k, a) for k, a in kwargs.items()}, brought
 
     def _capture_backward(self, recorder: Recorder, witness: Witness, leaves: list[Any], result: Any) -> None:
         """Captures the backward pass of results that are still part of a graph. The caller's own pass comes later: what the
@@ -456,8 +456,12 @@ class CompiledFunction:
         found: list[Any] = []
         shape = flatten_result(result, found)
         anew = [c for c in containers(result) if type(c) is not tuple or not all([type(v) in SIMPLE for v in c])]
-        if any([id(c) not in witness.born and not issubclass(type(c), tuple) for c in anew]):
-            return "it returns a list, dict or object that was there before", None
+        if any([id(c) in witness.given or id(c) in witness.tuples for c in containers(result)]) or (
+                any([id(c) not in witness.born and not issubclass(type(c), tuple) for c in anew])):
+            return "it returns a list, tuple, dict or object that was there before", None
+        for why in [witness.foreign_result(key) for c in anew if issubclass(type(c), dict) for key in c]:
+            if why:
+                return why, None
         if len(set(map(id, anew))) < len(anew):
             return "a list, dict, tuple or object is in the result twice", None
         by_id = {id(a): i for i, a in enumerate(leaves) if isinstance(a, Tensor)}

@@ -272,7 +272,7 @@ class Plan:
         self.used = False  # by a call after the one that made it
         self.remade = ctypes.c_long()  # how many gradients were given other memory
         self.brought: dict[int, float] = {}  # floats among the arguments that each call brings, by number
-        self.numbers = recorder.numbers
+        self.numbers, self.asked = recorder.numbers, recorder.asked
         self.number_guards = recorder.number_guards
         self.counts = recorder.counts
         self.optimizers = recorder.optimizers
@@ -401,8 +401,10 @@ class Plan:
                 return False
         if not self.sources.hold() or not self.sources.apart(leaves):
             return False
-        if self.number_guards:
+        if self.number_guards or self.asked:
             numbers = self._read_numbers(leaves)
+            if any([type(numbers[n]) is not float for n in self.asked]):
+                return False
             return all(evaluate(e, numbers) == outcome for e, outcome in self.number_guards)
         return True
 

@@ -31,7 +31,7 @@ from ...native import pointer, toolchain
 from ...native.calls import builtin, offset_of
 from ...tensors import dtypes
 from ...tensors.tensor import Tensor
-from ..capture.reads import MISSING, Content, Entry, Function, Inherited, Kind, Metadata, Read, Reads, Slot, Variable
+from ..capture.reads import MISSING, Behaviour, Content, Entry, Function, Inherited, Kind, Metadata, Read, Reads, Slot, Variable
 from ..capture.symbolic import evaluate
 from ..capture.trees import LEAF
 from .plan import Output
@@ -56,7 +56,7 @@ _WORD, _ITEM, _ENTRIES, _LIST, _ATTRIBUTE, _TAG, _VERSION = range(7)
 _Rule = _structure(kind=_L, object=_P, name=_P, value=_P, names=_P, values=_P, count=_L)
 _Window = _structure(object=_P, type=_P, node=_P, dtype=_P, dimensions=_L, extent=_P, first=_L, place=_L, delta=_L, nbytes=_L)
 _Undo = _structure(place=_L, saved=_P, nbytes=_L)
-_Number = _structure(container=_P, name=_P, index=_L)
+_Number = _structure(container=_P, name=_P, index=_L, type=_P)
 _Gradient = _structure(leaf=_P, tensor=_P, array=_P, memory=_P, attributes=_P, present=_L)
 _Table = _structure(
     program=_P, table=_P, numbers=_P, header=_L, array_slot=_L, node_slot=_L, counter_slot=_L, value_slot=_L,
@@ -218,6 +218,8 @@ class _Rules:
         if not issubclass(read.owner, Tensor):
             self.tag(read.owner)
             return
+        if type(read) is Behaviour or read.name is None:
+            raise Unsuitable
         for base in read.owner.__mro__:  # captures change the class for their time, and its tag with it
             table = gc.get_referents(base.__dict__)[0]
             self.item(table, read.name)
@@ -276,7 +278,7 @@ _NATIVE: dict[type, Any] = {
     Entry: lambda rules, read: rules.item(read.owner, read.name), Slot: _Rules.own_dict,
     Variable: lambda rules, read: rules.word(read.owner, _cell_slot(), read.now()),
     Kind: lambda rules, read: rules.word(read.owner, _HEADER - 8, type(read.owner)),
-    Inherited: _Rules.inherited, Content: lambda rules, read: rules.entries(read.owner),
+    Inherited: _Rules.inherited, Behaviour: _Rules.inherited, Content: lambda rules, read: rules.entries(read.owner),
     Function: lambda rules, read: rules.function(read.owner), Metadata: lambda rules, read: rules.tensor(read.owner)}
 
 
@@ -360,11 +362,12 @@ class Replay:
                       *map(id, _NAMES), id(AccumulateGrad))
         _fill(rules, made, "fresh", _L, [place for _, place, _, _ in plan.fresh_places])
         reads = []
-        for container, key, index in plan.numbers:
+        for n, (container, key, index) in enumerate(plan.numbers):
             if not isinstance(container, dict):
                 raise Unsuitable
             rules.keep += [container, key]
-            reads.append(_Number(id(container), id(key), -1 if index is None else index))
+            kind = id(float) if n in plan.asked else None
+            reads.append(_Number(id(container), id(key), -1 if index is None else index, kind))
         _fill(rules, made, "reads", _Number, reads)
         counters = [t._counter for t, _ in plan.sources.bumped]
         _fill(rules, made, "steps", _L, [more for _, more in plan.sources.bumped])

@@ -12,14 +12,25 @@ from ...backends.flags import on_cuda
 from ...settings import _state as settings
 from ...tensors.dtypes import get_default_dtype
 from ...tensors.tensor import Tensor
+from ..capture.trees import flatten
 
 SIMPLE = (int, float, complex, bool, str, bytes, type(None))  # by value, not by their address
 
 
-def floats_among(args: Any, kwargs: Any, leaves: list[Any]) -> list[tuple[int, float]]:
-    """The floats that are arguments themselves, by their number among the leaves."""
-    given = {id(a) for a in (*args, *kwargs.values()) if type(a) is float}
-    return [(n, a) for n, a in enumerate(leaves) if type(a) is float and id(a) in given] if given else []
+def floats_among(args: Any, kwargs: Any) -> dict[int, int]:
+    """The floats that are arguments themselves: their place among the arguments, and their number among the leaves."""
+    found: dict[int, int] = {}
+    given = (*args, *kwargs.values())
+    if not any([type(a) is float for a in given]):
+        return found
+    n = 0
+    for place, a in enumerate(given):
+        if type(a) is float:
+            found[place] = n
+        inside: list[Any] = []
+        flatten(a, inside)
+        n += len(inside)
+    return found
 
 
 def signature(leaves: list[Any], mode: int, shape: Any, varying: Any = ()) -> Any:
