@@ -56,6 +56,7 @@ struct window {            // a tensor that each call brings: an argument, or th
     long place;            // in the table of addresses, or -1
     long delta;            // from the first element to the start of the storage
     long nbytes;           // of the storage, if it must not overlap what the program writes; else 0
+    long view;             // whether it is a view, of a tensor without history
 };
 
 struct number {            // container[name], or container[name][index]
@@ -133,6 +134,15 @@ static int holds(const struct rule *rule) {
     }
 }
 
+// Whether a tensor is a view as it was, or none. All views have a counter.
+static int viewed(const struct replay *r, const struct window *w, void *tensor) {
+    if (AT(tensor, r->counter_slot) == r->none) return !w->view;
+    void *base = py.get_attribute(tensor, r->name_base);
+    if (!base) { py.clear_error(); return 0; }
+    py.forget(base);  // the view keeps it
+    return base == r->none ? !w->view : w->view && AT(base, r->node_slot) == r->none;
+}
+
 static int like(const struct replay *r, const struct window *w, void *tensor) {
     if (TYPE(tensor) != w->type) return 0;
     void *object = AT(tensor, r->array_slot), *node = AT(tensor, r->node_slot);
@@ -141,7 +151,8 @@ static int like(const struct replay *r, const struct window *w, void *tensor) {
     const struct array *array = ARRAY(object);
     long size = w->dimensions * sizeof(long);
     return array->type == w->dtype && array->dimensions == w->dimensions && !memcmp(array->shape, w->extent, size)
-        && !memcmp(array->strides, w->extent + w->dimensions, size) && is(tensor, r->name_inference, r->no);
+        && !memcmp(array->strides, w->extent + w->dimensions, size) && is(tensor, r->name_inference, r->no)
+        && viewed(r, w, tensor);
 }
 
 static int argument_fits(const struct replay *r, void *arguments, long n) {

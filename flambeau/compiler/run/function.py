@@ -20,9 +20,9 @@ from typing import Any
 
 from ...autograd import errors
 from ...autograd.function_context import FunctionNode
-from ...autograd.node import AccumulateGrad, Edge
+from ...autograd.node import AccumulateGrad, Edge, version_of
 from ...autograd.state import AUTOCAST, INFERENCE, NO_GRAD, PROFILE, state
-from ...autograd.views import edge_of
+from ...autograd.views import edge_of, outdated
 from ...backends.cpu import memory
 from ...backends.pending import bits
 from ...native import toolchain, waiting
@@ -293,7 +293,8 @@ class CompiledFunction:
         tensors = [a for a in leaves if isinstance(a, Tensor)]
         # A profiler goes on undisturbed; an object of the user's is not kept alive.
         if sys.getprofile() is not None or not all([type(a) in SIMPLE or issubclass(type(a), _KEPT) for a in leaves]) or any(
-                [t.is_sparse or (t.__class__ is not Tensor and not t._without_overrides) for t in tensors]):
+                [t.is_sparse or (t.__class__ is not Tensor and not t._without_overrides) or not t._array.size or outdated(t)
+                 for t in tensors]):
             self.attempts[key] = _ATTEMPTS
             return self._followed(args, kwargs)
         if any("_dynamic_dims" in t.__dict__ for t in tensors) and self.dynamic is None:
@@ -444,6 +445,8 @@ class CompiledFunction:
             return None
         if any([leaf._grad is not None and any(bits(leaf._grad._array)) for leaf in recorder.leaves.values()]):
             return "a gradient has a conjugate or negative bit"
+        if {id(s.source) for s in recorder.placed.values()} & {id(grad) for _, grad in recorder.grad_found.values()}:
+            return "where a gradient begins in its storage is asked"
         if recorder.device and any(op.inner is not None for op in recorder.ops):
             return "a branch or a loop beside work on a CUDA device"
         written = {w.storage for op in recorder.ops for w in op.writes}
@@ -484,6 +487,10 @@ class CompiledFunction:
                 return "a result is a leaf, or has attributes of its own", None
             elif r.is_sparse:
                 return "a result is a sparse tensor", None
+            elif not r._array.size:
+                return "a result has no elements", None
+            elif r._creation is not None and r._node is not None:
+                return "a result is a view of a kind of its own", None
             elif any(bits(r._array)):
                 return "a result has a conjugate or negative bit", None
             else:
@@ -495,7 +502,7 @@ class CompiledFunction:
                     graph = next((i for i, t in enumerate(recorder.joint.results) if t is r), None)
                 if graph is None and node is not None and node not in recorder.reached and not node.is_leaf_node:
                     return "a result is part of a graph that began outside", None
-                outputs.append(Output(value, None if graph is not None else node, graph, r._inference))
+                outputs.append(Output(value, None if graph is not None else node, graph, r._inference, version_of(r)))
                 if r._base is not None and node is None and value.storage.kind is TEMPORARY:
                     outputs[-1].base = recorder.value_of(r._base)
                     if outputs[-1].base.storage is not value.storage or r._creation is not None:
