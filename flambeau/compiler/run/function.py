@@ -8,6 +8,7 @@ call whose every read and effect is known (witness.py). *follow*: the Python run
 from __future__ import annotations
 
 import enum
+import functools
 import os
 import sys
 import threading
@@ -34,6 +35,7 @@ from ...tensors.device import defaults as devices
 from ...tensors.device import device
 from ...tensors.tensor import Tensor
 from ..capture import backend  # noqa: F401  (enters the backend of traced arrays)
+from ..capture.memory import bytes_of
 from ..capture.optimizers import first_at
 from ..capture.reads import Metadata, same
 from ..capture.symbolic import SymFloat, with_plain_numbers
@@ -409,8 +411,6 @@ class CompiledFunction:
         for out, r in zip(outputs, results):
             if out.__class__ is Output and out.node is not None:
                 r._node = out.node  # the graph behind it is spent, and may hold on to tensors
-            if out.__class__ is Output and out.value.storage.kind is CONSTANT:
-                r._array = r._array.copy()  # the constant itself stays the program's
         kind = Plan if recorder.joint is None else JointPlan
         try:
             plan = kind(recorder, reads, leaves, outputs, shape, self.exact, self.family)
@@ -432,6 +432,8 @@ class CompiledFunction:
         # What the signature knows by its address must keep it.
         plan.brought = brought
         plan.arguments = [a for a in leaves if not isinstance(a, (Tensor, *SIMPLE))]
+        if kind is JointPlan:
+            plan.retire = functools.partial(_retire, weakref.ref(self), key, weakref.ref(plan))
         self.plans.setdefault(key, []).append(plan)
         self.latest.append(plan)
         return None
@@ -445,7 +447,10 @@ class CompiledFunction:
             return None
         if any([leaf._grad is not None and any(bits(leaf._grad._array)) for leaf in recorder.leaves.values()]):
             return "a gradient has a conjugate or negative bit"
-        if {id(s.source) for s in recorder.placed.values()} & {id(grad) for _, grad in recorder.grad_found.values()}:
+        grads = [id(grad) for _, grad in recorder.grad_found.values() if grad is not None]
+        if len(set(grads)) < len(grads) or any([id(t) in grads or id(of) in grads for t, of in recorder.inner]):
+            return "a gradient shares memory with another tensor"  # it may have some of its own at the next call
+        if any([id(s.source) in grads for s in recorder.placed.values()]):
             return "where a gradient begins in its storage is asked"
         if recorder.device and any(op.inner is not None for op in recorder.ops):
             return "a branch or a loop beside work on a CUDA device"
@@ -495,6 +500,8 @@ class CompiledFunction:
                 return "a result has a conjugate or negative bit", None
             else:
                 value = recorder.value_of(r)
+                if value.storage.kind is CONSTANT:  # each call's result is memory of its own
+                    value.storage.kind, value.storage.init = TEMPORARY, bytes_of(value.storage)
                 edge = r._node
                 node = edge.node if edge.__class__ is Edge else edge
                 graph = None
@@ -519,6 +526,18 @@ class CompiledFunction:
     def _explain(self, reason: str, key: Any) -> None:
         self.reasons.append(reason)
         self.attempts[key] = self.attempts.get(key, 0) + 1
+
+
+def _retire(function: Any, key: Any, plan: Any) -> None:
+    """Calls of this kind are followed from here on: their backward pass is asked for more than its program can do."""
+    function, plan = function(), plan()
+    if function is not None and plan in function.plans.get(key, ()):
+        function.plans[key] = [p for p in function.plans[key] if p is not plan]
+        function.plans = {k: plans for k, plans in function.plans.items() if plans}
+        function.replays = [r for r in function.replays if r.plan is not plan]
+        function.remembered.pop(id(plan), None)
+        function.attempts[key] = _ATTEMPTS
+        function.reasons.append("second derivatives, or those of some of its results")
 
 
 def _runs_python(results: list[Any]) -> bool:

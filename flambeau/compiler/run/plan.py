@@ -83,13 +83,14 @@ class Output:
 class Gradient:
     """A leaf's gradient that each call makes, in the memory of the last call's unless somebody holds on to that.
 
-    present: whether the leaf had one when the last call began.
+    version: how often the call changes it in place; present: whether the leaf had one when the last call began.
     """
 
-    __slots__ = ("leaf", "memory", "present", "tensor", "value")
+    __slots__ = ("leaf", "memory", "present", "tensor", "value", "version")
 
-    def __init__(self, leaf: Any, value: Value):
-        self.leaf, self.value, self.tensor, self.memory, self.present = leaf, value, None, None, False
+    def __init__(self, leaf: Any, value: Value, version: int):
+        self.leaf, self.value, self.version = leaf, value, version
+        self.tensor, self.memory, self.present = None, None, False
 
 
 class Sources:
@@ -341,7 +342,7 @@ class Plan:
             if storage.kind is CONSTANT:
                 storage.kind, storage.init = TEMPORARY, bytes_of(storage)
             if storage.kind is TEMPORARY and used[storage.id] == 1:
-                made.append(Gradient(leaf, value))
+                made.append(Gradient(leaf, value, version_of(grad)))
             elif grad is not before:
                 self.shared.append((leaf, value))
         return made
@@ -469,14 +470,14 @@ class Plan:
                     getrefcount(grad._array) <= 2 and getrefcount(g.memory) <= 3 and grad._array.base is g.memory
                     and grad._node is None and (grad._counter is None or getrefcount(grad._counter) <= 2)
                     and not grad.__dict__ and not getweakrefcount(grad)):
-                grad._counter = None  # of a view that is gone
+                grad._counter = counted(g.version) if g.version else None  # not that of a view that is gone
                 return
         self.remade.value += 1
         storage = g.value.storage
         g.memory = self.program.raw(storage.nbytes)
         g.tensor = grad = _new(Tensor)
         grad._array = self.program.window(g.memory, g.value)
-        grad._node = grad._counter = None
+        grad._node, grad._counter = None, counted(g.version) if g.version else None
         table[self.program.place[storage.id]] = pointer(g.memory)
 
     def _bump(self, leaves: list[Any]) -> None:
@@ -500,7 +501,7 @@ class Plan:
             return self.sources.window(v, leaves)
         return self.program.constant(v)
 
-    def _attach(self, made: list[Any], leaves: list[Any], raws: dict[int, Any], numbers: list[float]) -> None:
+    def _attach(self, made: list[Any], leaves: list[Any], raws: dict[int, Any], numbers: list[float]) -> Any:
         """Gives the results their history; a plan without a backward program has none to give."""
 
     def result(self, leaves: list[Any], raws: dict[int, Any], numbers: list[float]) -> Any:

@@ -55,10 +55,10 @@ def _structure(**fields: Any) -> type[ctypes.Structure]:
 _WORD, _ITEM, _ENTRIES, _LIST, _ATTRIBUTE, _TAG, _VERSION = range(7)
 _Rule = _structure(kind=_L, object=_P, name=_P, value=_P, names=_P, values=_P, count=_L)
 _Window = _structure(object=_P, type=_P, node=_P, dtype=_P, dimensions=_L, extent=_P, first=_L, place=_L, delta=_L, nbytes=_L,
-                     view=_L)
+                     view=_L, last=_L)
 _Undo = _structure(place=_L, saved=_P, nbytes=_L)
 _Number = _structure(container=_P, name=_P, index=_L)
-_Gradient = _structure(leaf=_P, tensor=_P, array=_P, memory=_P, attributes=_P, present=_L)
+_Gradient = _structure(leaf=_P, tensor=_P, array=_P, memory=_P, attributes=_P, present=_L, version=_L)
 _Table = _structure(
     program=_P, table=_P, numbers=_P, header=_L, array_slot=_L, node_slot=_L, counter_slot=_L, value_slot=_L,
     weak_slot=_L, dict_slot=_L, none=_P, no=_P, array_type=_P, name_grad=_P, name_base=_P, name_inference=_P, name_counter=_P,
@@ -424,7 +424,7 @@ class Replay:
         made = []
         for g in plan.grads:
             t = g.tensor
-            made.append(_Gradient(id(g.leaf), id(t), id(t._array), id(g.memory), id(t.__dict__), g.present))
+            made.append(_Gradient(id(g.leaf), id(t), id(t._array), id(g.memory), id(t.__dict__), g.present, g.version))
         if made:  # those are not kept: with others in their place, the addresses mean nothing
             rules.keep.append(plan.remade)
             rules.rules.append(_Rule(_WORD, ctypes.addressof(plan.remade), None, plan.remade.value))
