@@ -16,6 +16,7 @@ from ...autograd.node import Node, VersionCounter, hooked, start_counter, versio
 from ...autograd.views import mark_view, outdated
 from ...backends import dtypes
 from ...backends.cpu import memory
+from ...backends.cpu.arrays import contiguous_strides
 from ...backends.facts import SAFE
 from ...backends.references import NAMED
 from ...native import pointer
@@ -310,7 +311,8 @@ class Plan:
         self.fresh_places = []
         for storage in self.fresh:  # a storage that is just one result is allocated as that, others as bytes
             some = alone.get(storage.id, [])
-            single = len(some) == 1 and some[0].contiguous and some[0].nbytes == storage.nbytes and some[0].dtype is not BYTES
+            single = len(some) == 1 and some[0].nbytes == storage.nbytes and some[0].dtype is not BYTES and (
+                some[0].strides == contiguous_strides(some[0].shape))  # where there is one element, too
             self.fresh_places.append((storage.id, self.program.place[storage.id], *(
                 (some[0].shape, some[0].dtype) if single else ((storage.nbytes,), BYTES))))
 
