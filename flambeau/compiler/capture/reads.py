@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ...autograd.node import AccumulateGrad
+from ...autograd.views import outdated
 from ...backends.pending import bits
 from ...tensors.device import device
 from ...tensors.dtypes import dtype
@@ -233,9 +234,10 @@ class Metadata(Read):
 
     @staticmethod
     def _of(tensor: Any) -> tuple[Any, ...]:
-        array, node = tensor._array, tensor._node
+        array, node, base = tensor._array, tensor._node, tensor._base
         return (tensor.__class__, array.shape, array.strides, array.dtype.num, bits(array),
-                None if node is None else node.__class__ is AccumulateGrad)
+                None if node is None else node.__class__ is AccumulateGrad,
+                None if base is None else (base._node is None, outdated(tensor)))
 
     def now(self) -> Any:
         return self._of(self.owner)

@@ -7,6 +7,7 @@ from typing import Any
 from ...amp.autocast_mode import _settings as autocast
 from ...autograd.node import AccumulateGrad, hooked
 from ...autograd.state import AUTOCAST
+from ...autograd.views import outdated
 from ...backends import registry
 from ...backends.flags import on_cuda
 from ...settings import _state as settings
@@ -45,9 +46,10 @@ def signature(leaves: list[Any], mode: int, shape: Any, varying: Any = ()) -> An
     for n, a in enumerate(leaves):
         if issubclass(type(a), Tensor):
             array, node = a._array, a._node
+            leaf = node.__class__ is AccumulateGrad
             parts.append((a.__class__, array.__class__, array.shape, array.strides, array.dtype.num, None if node is None
-                          else node.__class__ is AccumulateGrad and (node.hooks is None or not hooked(node)),
-                          first.setdefault(id(a), n), a._inference))
+                          else leaf, leaf and node.hooks is not None and hooked(node),
+                          first.setdefault(id(a), n), a._inference, None if a._base is None else outdated(a)))
         elif type(a) is float and (shape, n) in varying:
             parts.append(float)
         elif type(a) in SIMPLE:
