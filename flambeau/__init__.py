@@ -19,7 +19,7 @@ __path__.append(__path__[0] + "/torch_names")  # what is there only because PyTo
 # The order matters: operations first, then what is built on them.
 # isort: off
 from .tensors import dtypes as _dtypes
-from . import ops as _ops  # noqa: F401
+from . import ops  # noqa: F401
 from .creation import factories as _creation
 from .creation import legacy as _legacy
 from .creation import random as _random
@@ -89,11 +89,12 @@ _HOMES = {
     "serialization.file_reader": "PyTorchFileReader",
     "_C": "AnyType AwaitType BoolType ClassType ComplexType DeviceObjType DictType EnumType FloatType FutureType IntType "
           "InterfaceType ListType NoneType NumberType OptionalType PyObjectType RRefType StreamObjType StringType SymBoolType "
-          "SymIntType TensorType TupleType Type UnionType",
+          "SymIntType TensorType TupleType Type UnionType ScriptObject",
     "checks": "_assert _check _check_index _check_is_size _check_not_implemented _check_tensor_all _check_type _check_value "
               "_check_with _check_tensor_all_with _assert_async _assert_scalar _assert_tensor_metadata "
               "_functional_assert_async",
     "futures": "Future",
+    "ops.dispatch.overloads": "Tag",
     "streams": "Stream Event",
     "ops.core.overrides": "DisableTorchFunction DisableTorchFunctionSubclass",
     "losses_by_number":

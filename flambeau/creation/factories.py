@@ -462,7 +462,7 @@ def _triangle(name: str, row: Any, col: Any, offset: int, dtype: Any, layout: An
         if value < 0:
             raise RuntimeError(f"{argument} must be non-negative, got {value}")
     d = element_type(dtype, name) or _dtypes.int64
-    if d not in (_dtypes.int64, _dtypes.int32, _dtypes.int16, _dtypes.int8, _dtypes.uint8):
+    if d not in (_dtypes.int64, _dtypes.int32):
         raise NotImplementedError(f'"{name}" not implemented for \'{_type_word(d)}\'')
     check_options(name, layout, False)
     if place(device).NAME == "meta":

@@ -36,6 +36,7 @@ from ...native import pointer, toolchain
 from ..ir.parts import CONSTANT, INPUT, SCALAR, TEMPORARY, Op, Storage, Value
 from ..passes.cleanup import reads_of, simplified
 from ..passes.flat import fused
+from ..passes.images import channels_last
 from ..render.template import Family
 from .device_kernels import Pass, Repeated, is_live, loads_memory, over, overwrites
 from .program import array_at
@@ -76,6 +77,7 @@ class GraphProgram:
         if any(map(loads_memory, self.ops)):
             raise toolchain.BuildError("a number is read from a tensor's memory")
         if not exact:
+            channels_last(self.ops, brought)
             self.ops = fused(self.ops, brought, is_live)
         self._places(kept, given)
         self.numbers = (ctypes.c_double * max(1, numbers))()

@@ -64,6 +64,7 @@ from .export import (  # noqa: F401  (families find them here, next to Row)
     alias_of,
     autocast_as,
     check_dtype,
+    check_on_cpu,
     check_overlap,
     check_writable,
     enter_inplace,

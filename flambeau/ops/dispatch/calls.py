@@ -409,13 +409,15 @@ def _given(kwargs: dict[str, Any]) -> dict[str, Any]:
 def function_named(name: str) -> Callable[..., Any]:
     """The function of flambeau's that computes an operation."""
     import flambeau
+
+    from .. import internal
     for prefix in _PREFIXES:
         space = getattr(flambeau, prefix)
         if name.startswith(prefix + "_") and hasattr(space, name[len(prefix) + 1:]):
             return getattr(space, name[len(prefix) + 1:])
     if name in FUNCTIONS:
         return FUNCTIONS[name]
-    for space in (flambeau, flambeau.Tensor, flambeau.nn.functional, flambeau._C._nn):
+    for space in (flambeau, flambeau.Tensor, flambeau.nn.functional, internal, flambeau._C._nn):
         if hasattr(space, name):
             return getattr(space, name)
     raise NotImplementedError(f"torch.ops.aten.{name}: flambeau has no operation of this name")

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...backends.cpu.layers import conv as _kernels  # noqa: F401  (enters the kernels into the table)
 from ...tensors.tensor import Tensor
-from ..core.row import FUNCTIONS, public, row, run, wrapped
+from ..core.row import FUNCTIONS, check_on_cpu, public, row, run, wrapped
 from ..pointwise.functions import conj
 from ..rules import images
 from ..shape.views import relaid
@@ -65,23 +65,23 @@ def _grads(grad, stride, padding, dilation, transposed, groups, needs, input_sha
 
 convolution = row(
     "convolution", "input weight bias? stride padding dilation transposed output_padding groups", shape=images.convolution,
-    fused={"input weight bias": _grads},
+    images="likes", fused={"input weight bias": _grads},
     backward=dict(
         input=_input_grad, weight=_weight_grad,
         bias=lambda grad: grad.sum((0, *range(2, grad.ndim)))))
 conv_input = row("conv_input", "grad_output weight bias size stride padding dilation groups", shape=images.conv_input,
-                 node=_AGAIN, backward=dict(
+                 images="likes", node=_AGAIN, backward=dict(
     grad_output=lambda grad, grad_output_shape, weight, stride, padding, dilation, groups: _apply(
         grad, conj(weight), grad_output_shape[2:], stride, padding, dilation, groups),
     weight=lambda grad, grad_output, weight_shape, stride, padding, dilation, groups: conv_weight(
         conj(grad_output), grad, tuple(weight_shape[2:]), stride, padding, dilation, groups)))
 conv_weight = row("conv_weight", "grad_output input size stride padding dilation groups", shape=images.conv_weight,
-                  node=_AGAIN, backward=dict(
+                  images="likes", node=_AGAIN, backward=dict(
     grad_output=_again_output_grad,
     input=lambda grad, grad_output, input_shape, stride, padding, dilation, groups: conv_input(
         conj(grad_output), grad, None, tuple(input_shape[2:]), stride, padding, dilation, groups)))
 row("conv_weight_bias", "grad_output input size stride padding dilation groups", batch="conv_weight",
-    shape=images.conv_weight_bias, node=None)
+    shape=images.conv_weight_bias, images="likes", node=None)
 
 
 # ---------------------------------------------------------------------------------------------------- arguments
@@ -183,6 +183,9 @@ def _conv(name: str, dims: int, input: Tensor, weight: Tensor, bias: Tensor | No
     x = input
     _check(name, x, weight, bias, dims)
     stride, dilation = spread(stride, dims, "stride"), spread(dilation, dims, "dilation")
+    if x.dtype.letter in "bi":
+        check_on_cpu("slow_conv_dilated<>" if max(dilation) > 1 else "compute_columns3d" if dims == 3 else "slow_conv2d_cpu", x,
+                     "fc" if max(dilation) > 1 else "ifc", "int64")
     batched = x.ndim == dims + 2
     if not batched:
         x = x.unsqueeze(0)
@@ -228,6 +231,7 @@ def _transposed(name: str, dims: int, input: Tensor, weight: Tensor, bias: Tenso
     stride, padding = spread(stride, dims, "stride"), spread(padding, dims, "padding")
     dilation, more = spread(dilation, dims, "dilation"), spread(output_padding, dims, "output_padding")
     _check_numbers(stride, padding, dilation, groups, more)
+    check_on_cpu(f"slow_conv_transpose{max(dims, 2)}d_out_cpu", x, "fc", "int64")
     batched = x.ndim == dims + 2
     if not batched:
         x = x.unsqueeze(0)
@@ -320,6 +324,7 @@ def unfold(input: Tensor, kernel_size: Any, dilation: Any = 1, padding: Any = 0,
     if input.ndim not in (3, 4) or 0 in input.shape[input.ndim - 3:]:
         raise RuntimeError(f"Expected 3D or 4D (batch mode) tensor with possibly 0 batch size and other non-zero dimensions "
                            f"for input, but got: {list(input.shape)}")
+    check_on_cpu("im2col_out_cpu", input, "fcb")
     _windows("unfold", input.shape[-2:], kernel, dilation, padding, stride)
     return _im2col(input, kernel, dilation, padding, stride)
 
@@ -342,4 +347,5 @@ def fold(input: Tensor, output_size: Any, kernel_size: Any, dilation: Any = 1, p
         raise RuntimeError(f"Given output_size={size}, kernel_size={kernel}, dilation={dilation}, padding={padding}, "
                            f"stride={stride}, expected size of input's dimension 2 to match the calculated number of sliding "
                            f"blocks {count}, but got input.size(2)={input.shape[-1]}")
+    check_on_cpu("col2im_out_cpu", input, "fcb")
     return _col2im(input, size, kernel, dilation, padding, stride)

@@ -15,7 +15,7 @@ from ...settings import alert_not_deterministic
 from ...tensors import dtypes as _dtypes
 from ...tensors.tensor import Tensor
 from .. import rules
-from ..core.row import FUNCTIONS, _type_word, public, row
+from ..core.row import FUNCTIONS, check_on_cpu, public, row
 from ..pointwise.functions import tied
 from ..rules import images
 from .forms import in_dimensions
@@ -113,7 +113,7 @@ def _fractional_row(dims: int) -> Any:
 
 def _unpool_row(dims: int) -> Any:
     return row(f"max_unpool{dims}d", "self indices size", kernel="max_unpool", batch="by_sample", shape=rules.last_dims(2),
-               node=f"MaxUnpool{dims}DBackward0",
+               forward="linear", node=f"MaxUnpool{dims}DBackward0",
                backward=dict(self=lambda grad, indices: grad.flatten(-dims).gather(
                    -1, indices.flatten(-dims)).reshape(indices.shape)))
 
@@ -209,20 +209,15 @@ def pooled_size(n: int, kernel: int, stride: int, padding: int, dilation: int, c
     return out
 
 
-def _only_floats(kernel: str, x: Tensor, others: str = "") -> None:
-    """PyTorch's kernels are for floating types, and some others."""
-    d = x.dtype
-    if not d.is_floating_point and d.name not in others.split():
-        raise NotImplementedError(f"\"{kernel}\" not implemented for '{_type_word(d)}'")
-
-
 # --------------------------------------------------------------------------------------------------------- maximum
 def _max_pool(name: str, dims: int, input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
               ceil_mode: bool = False, return_indices: bool = False) -> Any:
     """The largest element of each window of (batch, channels, {}); with return_indices also where it is."""
     x = input
     kernel, stride, padding, dilation, out = _geometry(name, x, dims, kernel_size, stride, padding, dilation, ceil_mode)
-    _only_floats("max_pool3d" if dims == 3 else "max_pool2d", x, "uint8 int8 int16 int32 int64")
+    if dims == 1 and not return_indices and not (x.requires_grad and grad_enabled()):
+        check_on_cpu("max_pool1d_impl", x, "f")
+    check_on_cpu("max_pool3d" if dims == 3 else "max_pool2d", x, "fi")
     if dims == 1:
         made = keeping_layout(_pooled, x.unsqueeze(-2), (1, *kernel), (1, *stride), (0, *padding), (1, *dilation), (1, *out),
                               ceil_mode, return_indices, applies=return_indices or (x.requires_grad and grad_enabled()))
@@ -267,7 +262,7 @@ def _avg_pool(name: str, dims: int, input: Tensor, kernel_size: Any, stride: Any
     kernel, stride, padding, _, out = _geometry(name, x, dims, kernel_size, stride, padding, 1, ceil_mode)
     if divisor_override is not None and divisor_override == 0:
         raise RuntimeError("divisor must be not zero")
-    _only_floats("avg_pool3d_out_frame" if dims == 3 else "avg_pool2d", x, "int64")
+    check_on_cpu("avg_pool3d_out_frame" if dims == 3 else "avg_pool2d", x, "F" if dims == 3 else "f", "int64")
     if dims == 1:
         made = keeping_layout(_average[2], x.unsqueeze(-2), (1, *kernel), (1, *stride), (0, *padding), (1, *out),
                               count_include_pad, None)
@@ -336,7 +331,7 @@ def _averaged(x: Tensor, size: tuple[int, ...]) -> Tensor:
         made = x.mean(tuple(range(-len(size), 0)), keepdim=True)
         name = None if x._array.flags.c_contiguous else channels_last_of(x)
         return made if name is None else laid_out(made, name)
-    _only_floats("adaptive_avg_pool3d_cpu" if len(size) == 3 else "adaptive_avg_pool2d", x)
+    check_on_cpu("adaptive_avg_pool3d_cpu" if len(size) == 3 else "adaptive_avg_pool2d", x, "f")
     return keeping_layout(_adaptive_average[len(size)], x, size, applies=len(size) == 2)
 
 
@@ -352,7 +347,7 @@ adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = _adaptive_averag
 
 def _adaptive_max(dims: int, x: Any, output_size: Any, return_indices: bool) -> Any:
     size = _adaptive_size(f"adaptive_max_pool{dims}d", x, dims, output_size)
-    _only_floats("adaptive_max_pool3d_cpu" if dims == 3 else "adaptive_max_pool2d", x)
+    check_on_cpu("adaptive_max_pool3d_cpu" if dims == 3 else "adaptive_max_pool2d", x, "f")
     if dims == 1:
         made = tuple([m.squeeze(-2) for m in keeping_layout(_adaptive_maximum[2], x.unsqueeze(-2), (1, *size))])
     else:
@@ -471,6 +466,7 @@ def _unpooled(name: str, dims: int, input: Tensor, indices: Tensor, kernel_size:
         raise RuntimeError(f"Input to {name} should be a {dims + 1}d or {dims + 2}d Tensor, but got {list(x.shape)}")
     if min(stride) <= 0:
         raise RuntimeError(f"strides should be greater than zero, but got stride: {stride}")
+    check_on_cpu(f"max_unpool{max(dims, 2)}d", x, "f")
     alert_not_deterministic(f"max_unpooling{max(dims, 2)}d_forward_out")
     size = _unpool_size(x, kernel, stride, padding, output_size)
     if dims == 1:

@@ -14,7 +14,7 @@ from ...creation.factories import linspace, ones
 from ...tensors import dtypes as _dtypes
 from ...tensors.tensor import Tensor
 from .. import rules
-from ..core.row import FUNCTIONS, check_dtype, moving, public, row
+from ..core.row import FUNCTIONS, check_dtype, check_on_cpu, moving, public, row
 from ..rules import images
 from .layouts import keeping_layout
 from .pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
@@ -124,6 +124,8 @@ def resize(input: Tensor, mode: str, out: Any, align_corners: bool, factors: Any
     bytes_too = mode in ("nearest", "nearest-exact", "bilinear", "bicubic")
     if input.dtype.is_complex or not (input.dtype.is_floating_point or (input.dtype is _dtypes.uint8 and bytes_too)):
         raise NotImplementedError(f"\"{made.name}\" not implemented for '{input.dtype}'")
+    if antialias:
+        check_on_cpu("compute_index_ranges_weights", input, "F", "uint8")
     return keeping_layout(made, input, kernel, tuple(out), align_corners, tuple(factors))
 
 

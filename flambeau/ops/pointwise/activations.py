@@ -15,7 +15,7 @@ from ...tensors.shapes import wrap_dim
 from ...tensors.tensor import Tensor
 from .. import rules
 from ..core import generate
-from ..core.row import FUNCTIONS, Row, public
+from ..core.row import FUNCTIONS, Row, check_on_cpu, public
 from .comparison import _bounded
 from .families import Pointwise, any_way, number, of_pair, promoted
 from .functions import conj, masked, sigmoid, tied, where_row
@@ -250,6 +250,7 @@ def rrelu(input: Any, lower: float = 1 / 8, upper: float = 1 / 3, training: bool
         raise RuntimeError(f"Lower bound should be less than or equal to the upper bound, got {lower} and {upper}")
     if not training:
         return _mean_slope(input, (lower + upper) / 2)
+    check_on_cpu("rrelu_with_noise_out_cpu", input, "F", "bfloat16")
     # A number is drawn for each element that is not positive, in order, and none for the others.
     low = input.detach() <= 0
     noise = input.detach().new_ones(input.shape)

@@ -11,6 +11,7 @@ from typing import Any
 from ...backends.strides import contiguous_strides
 from ...tensors.dtypes import bool_
 from ...tensors.tensor import Tensor
+from ..core import overrides as _overrides
 from ..core.row import make_inplace, public
 from .families import Pointwise, unary
 from .functions import conj, masked, where_row
@@ -70,6 +71,7 @@ def _of_x(name: str, function: Any) -> Any:
 
     of_x.__name__ = of_x.__qualname__ = name
     of_x.__doc__ = function.__doc__
+    _overrides.STAND_INS[function] = of_x
     return of_x
 
 

@@ -12,7 +12,7 @@ from ...tensors.formats import contiguous_format
 from ...tensors.shapes import as_int, wrap_dim
 from ...tensors.tensor import Tensor, wrap
 from .. import rules
-from ..core.row import FUNCTIONS, Row, _type_word, along, public
+from ..core.row import FUNCTIONS, Row, _type_word, along, check_on_cpu, public
 from ..rules import moves
 
 
@@ -144,6 +144,7 @@ def _check_slices(input: Tensor, dim: int) -> None:
 def unique(input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False,
            dim: int | None = None) -> Any:
     """The distinct elements (or slices along dim), sorted; on request where they went and how often each came."""
+    check_on_cpu("unique" if dim is None else "unique_dim", input, "bif")
     if dim is None:
         return _parts(_unique(input), return_inverse, return_counts)
     dim = wrap_dim(dim, input.dim())
@@ -157,6 +158,7 @@ def unique(input: Tensor, sorted: bool = True, return_inverse: bool = False, ret
 def unique_consecutive(input: Tensor, return_inverse: bool = False, return_counts: bool = False,
                        dim: int | None = None) -> Any:
     """Like unique, but only neighbours that are equal are merged."""
+    check_on_cpu("unique" if dim is None else "unique_dim", input, "bif")
     if dim is None or input.dim() == 0:
         return _parts(_unique_consecutive(input), return_inverse, return_counts)
     dim = wrap_dim(dim, input.dim())
@@ -166,11 +168,11 @@ def unique_consecutive(input: Tensor, return_inverse: bool = False, return_count
 
 # ------------------------------------------------------------------------------------------------------------ searching
 def _scalar_like(value: Any, other: Tensor) -> Tensor:
-    """A Python number as a zero-dim tensor that does not change the dtype of `other`'s kind."""
+    """A Python number as a zero-dim tensor beside `other` that does not change the dtype of its kind."""
     if isinstance(value, Tensor):
         return value
     dtype = _dtypes.result_type_of(None, other.dtype, _dtypes.of_python(value))
-    return wrap(registry.cpu.asarray(value, dtype.native))
+    return wrap(registry.cpu.asarray(value, dtype.native)).to(other.device)
 
 
 @public(method=False, out="exact")
@@ -183,6 +185,7 @@ def searchsorted(sorted_sequence: Tensor, input: Any = None, *, self: Any = None
     if side == "left" and right:
         raise RuntimeError("torch.searchsorted(): side and right can't be set to opposites, got side of left while "
                            "right was True")
+    check_on_cpu("searchsorted_out_cpu", sorted_sequence, "if")
     _check_search(sorted_sequence, values, isinstance(input, Tensor) or isinstance(self, Tensor), sorter)
     return _searchsorted(sorted_sequence, values, right or side == "right", sorter, bool(out_int32))
 
@@ -214,6 +217,7 @@ def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right:
     """The number of the interval, between sorted boundaries, that each value falls into."""
     if boundaries.dim() != 1:
         raise RuntimeError(f"boundaries tensor must be 1 dimension, but got dim({boundaries.dim()})")
+    check_on_cpu("searchsorted_out_cpu", boundaries, "if")
     return _searchsorted(boundaries, _scalar_like(input, boundaries), bool(right), None, bool(out_int32))
 
 
