@@ -622,3 +622,25 @@ def local_sgd(m: Any) -> Any:
             trained(averagers.PeriodicModelAverager(2, 1), None, debugging.noop_hook),
             trained(hierarchical.HierarchicalModelAverager(OrderedDict([(2, size // 2), (4, size)]), 1), None,
                     debugging.noop_hook)]
+
+
+def in_a_ring(m: Any) -> Any:
+    """Every process sends before it receives, more than is buffered on the way: apart they would wait for one another for ever."""
+    d = m.distributed
+    rank, size = d.get_rank(), d.get_world_size()
+    x, got = m.full((1 << 20,), float(rank)), m.zeros(1 << 20)
+    for work in d.batch_isend_irecv([d.P2POp(d.isend, x, (rank + 1) % size), d.P2POp(d.irecv, got, (rank - 1) % size)]):
+        work.wait()
+    return got[0].item(), got.sum().item() / got.numel()
+
+
+def on_one_device(m: Any) -> Any:
+    """What NCCL's engine says of two processes with one GPU. (over_nccl runs it.)"""
+    import nccl_stub
+    place, nccl_stub.Lane.place = nccl_stub.Lane.place, lambda lane: "GPU 0 of here"
+    try:
+        m.distributed.all_reduce(m.ones(1))
+    except m.distributed.DistBackendError as error:
+        return str(error)
+    finally:
+        nccl_stub.Lane.place = place
