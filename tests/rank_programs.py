@@ -625,7 +625,7 @@ def local_sgd(m: Any) -> Any:
 
 
 def in_a_ring(m: Any) -> Any:
-    """Every process sends before it receives, more than is buffered on the way: apart they would wait for one another for ever."""
+    """Every process sends before it receives, more than is buffered on the way: apart they would wait for ever."""
     d = m.distributed
     rank, size = d.get_rank(), d.get_world_size()
     x, got = m.full((1 << 20,), float(rank)), m.zeros(1 << 20)

@@ -146,8 +146,8 @@ def test_reductions_over_nccl(worlds, args):
 @pytest.mark.parametrize("program,args", [(programs.movements, ("float32", True, False)),
                                           (programs.movements, ("int32", False, True)), (programs.uneven, ()),
                                           (programs.objects, ()), (programs.premul, ()),
-                                          (programs.reduce_scatter_tensor, ("float32",)),
-                                          (programs.in_a_ring, ()), (programs.coalesced, ())], ids=lambda v: getattr(v, "__name__", str(v)))
+                                          (programs.reduce_scatter_tensor, ("float32",)), (programs.in_a_ring, ()),
+                                          (programs.coalesced, ())], ids=lambda v: getattr(v, "__name__", str(v)))
 def test_programs_over_nccl(worlds, program, args):
     assert worlds[0](programs.over_nccl, program, *args) == worlds[0](program, *args)
 

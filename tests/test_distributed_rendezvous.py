@@ -253,7 +253,7 @@ d.init_process_group("nccl")
 try:
     d.new_group([d.get_rank()], backend="gloo", use_local_synchronization=True)
 except RuntimeError as error:
-    assert "started by all processes" in str(error)
+    assert "which is started by all processes of the world" in str(error)
 group = d.new_group([1, 0], backend="gloo")
 x = f.ones(2) * (d.get_rank() + 1)
 d.all_reduce(x, group=group)

@@ -154,8 +154,8 @@ def _needs_mpi(spec: str) -> bool:
 def _start_mpi(default: ProcessGroup, local: bool) -> None:
     """Starts MPI in a world that has done without it: a group for tensors of CPUs in one of NCCL's."""
     if local:
-        raise RuntimeError("new_group(use_local_synchronization=True): this group needs MPI, which is started by all processes of "
-                           "the world together: say init_process_group('cpu:gloo,cuda:nccl')")
+        raise RuntimeError("new_group(use_local_synchronization=True): this group needs MPI, which is started by all "
+                           "processes of the world together: say init_process_group('cpu:gloo,cuda:nccl')")
     from .mpi.start import start
     default.communicator = start(PrefixStore("mpi", default.store), default.rank(), default.size(), default.timeout)
 
