@@ -211,6 +211,17 @@ def test_a_collective_that_hangs_names_the_ranks(tmp_path):
     assert "rank 1: last was all_reduce(torch.float32, 3, SUM), operation 1" in text, text
 
 
+def test_a_rank_that_is_stopped_is_named(tmp_path):
+    """SIGSTOP: it neither ends nor answers, and the launcher kills it after the others have raised."""
+    code, text, _ = launch(tmp_path, """
+        if rank == 1:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        d.all_reduce(f.ones(5))
+        """, TIMEOUT="1")
+    assert code == 1 and "rank 1: does not answer (it has ended, is stopped, or never came)" in text, text
+    assert "rank 0 failed first" in text, text
+
+
 def test_a_rank_that_never_comes_is_named(tmp_path):
     code = ("import datetime, flambeau.distributed as d; second = datetime.timedelta(seconds=1)\n"
             f"d.init_process_group('mpi', 'file://{tmp_path}/store', rank=0, world_size=3, timeout=second)")
