@@ -101,10 +101,10 @@ def _let_methods_ask() -> None:
     homes = tuple([f"{package}.{part}" for part in ("tensors.", "missing", "autograd.")])
     for name, function in list(vars(Tensor).items()):
         if isinstance(function, _types.FunctionType) and function.__module__.startswith(homes) and name not in _OF_PYTHON:
-            setattr(Tensor, name, _asking_method(function))
+            setattr(Tensor, name, _asking_method(name, function))
 
 
-def _asking_method(function: Callable) -> Callable:
+def _asking_method(name: str, function: Callable) -> Callable:
     @functools.wraps(function)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         if not self._without_overrides or state.function_modes:
@@ -113,6 +113,7 @@ def _asking_method(function: Callable) -> Callable:
                 return dispatch(method, (self, *args), kwargs, (self,))[1]
         return function(self, *args, **kwargs)
 
+    method.__name__ = name
     return method
 
 
