@@ -1,7 +1,6 @@
 """What PyTorch's own tables of tests ask of operations (tools/suite_sweep.py): dtypes, transformations, overrides."""
 
 import importlib
-import re
 import subprocess
 import sys
 
@@ -147,7 +146,9 @@ def test_methods_that_compute_nothing_ask_handlers():
         class Asked(t.Tensor):
             @classmethod
             def __torch_function__(cls, func, types, args=(), kwargs=None):
-                return func.__name__ if func.__name__ in QUESTIONS else super().__torch_function__(func, types, args, kwargs or {})
+                if func.__name__ in QUESTIONS:
+                    return func.__name__
+                return super().__torch_function__(func, types, args, kwargs or {})
 
         x = t.ones(1).as_subclass(Asked)
         for name in QUESTIONS:
@@ -214,7 +215,8 @@ WHOLE = """import flambeau.compat
 flambeau.compat.install()
 import importlib
 for name in '''autograd_function_db common_cuda common_device_type common_dtype common_jit common_methods_invocations
-        common_modules common_nn common_optimizers common_quantization common_subclass common_utils composite_compliance custom_op_db generated.annotated_fn_args hop_db inductor_utils jit_metaprogramming_utils
+        common_modules common_nn common_optimizers common_quantization common_subclass common_utils composite_compliance
+        custom_op_db generated.annotated_fn_args hop_db inductor_utils jit_metaprogramming_utils
         jit_utils logging_tensor logging_utils opinfo.definitions.nested optests torchbind_impls triton_utils
         two_tensor'''.split():
     importlib.import_module('torch.testing._internal.' + name)
@@ -224,7 +226,8 @@ from torch._dynamo.exc import Unsupported
 from torch._dispatch.python import enable_python_dispatcher
 from torch._C import _len_torch_dispatch_stack
 import torch
-assert torch._ops.OpOverload and torch._C._VariableFunctions.__and__ is torch.Tensor.__and__ and _len_torch_dispatch_stack() == 0
+assert torch._ops.OpOverload and torch._C._VariableFunctions.__and__ is torch.Tensor.__and__
+assert _len_torch_dispatch_stack() == 0
 assert magic_methods["add"] == "{} + {}" and inplace_methods["iadd"] == "{} += {}" and "lt" not in reflectable_magic_methods
 print(len(torch.testing._internal.generated.annotated_fn_args.annotated_args) > 1000)
 """

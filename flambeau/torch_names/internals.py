@@ -71,8 +71,8 @@ HOMES: dict[str, str] = {
     "utils._traceback": "", "utils._typing_utils": "", "utils._zip": "", "utils.file_baton": "", "utils.mkldnn": "",
     "utils.serialization": "", "utils.show_pickle": "", "utils.viz": "", "utils.viz._cycles": "", "utils.hipify": "",
     "utils.serialization.config": "", "utils.backcompat": "",
-    **dict.fromkeys("""_dispatch _dispatch.python _environment _lazy.metrics _library.fake_class_registry _library.simple_registry
-        _library.triton _library.utils _numpy.testing _prims.debug_prims _python_dispatcher _strobelight _export.utils
+    **dict.fromkeys("""_dispatch _dispatch.python _environment _lazy.metrics _library.fake_class_registry
+        _library.simple_registry _library.triton _library.utils _numpy.testing _prims.debug_prims _python_dispatcher _strobelight _export.utils
         _export.verifier _subclasses.fake_utils _subclasses.functional_tensor _subclasses.schema_check_mode
         _dynamo.symbolic_convert
         _inductor.async_compile _inductor.codecache _inductor.codegen _inductor.codegen.common _inductor.codegen.wrapper

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from .nn import functional as F
@@ -101,7 +102,7 @@ def _pieces(data: Tensor, offsets: list[Any], reduce: str, initial: Any, empty: 
     from .ops.shape.joining import stack
     if offsets and isinstance(offsets[0], list):
         return stack([_pieces(piece, own, reduce, initial, empty) for piece, own in zip(data, offsets)])
-    return stack([_segment(data[a:b], reduce, initial, empty) for a, b in zip(offsets, offsets[1:])])
+    return stack([_segment(data[a:b], reduce, initial, empty) for a, b in itertools.pairwise(offsets)])
 
 
 def _segment(piece: Tensor, reduce: str, initial: Any, empty: float) -> Tensor:

@@ -503,8 +503,8 @@ def redispatch_function(func: Callable, types: Iterable[type], args: tuple[Any, 
 def get_ignored_functions() -> set[Callable]:
     """Public functions that cannot be overridden: those that make tensors from nothing, and what handlers stand on."""
     from ...creation import factories, legacy, literals
-    from .export import FUNCTIONS
     from ..random import factories as draws
+    from .export import FUNCTIONS
     homes = {module.__file__ for module in (factories, legacy, literals, draws)}
     made = {f for f in FUNCTIONS.values() if getattr(inspect.unwrap(f), "__code__", None) and (
         inspect.unwrap(f).__code__.co_filename in homes and "input" not in inspect.signature(f).parameters)}

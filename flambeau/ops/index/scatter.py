@@ -383,8 +383,8 @@ def scatter(input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: A
         given = number_for(input.dtype, given)
     if reduce is not None:
         if isinstance(given, Tensor):
-            warn_once("scatter_reduce", "The reduce argument of torch.scatter with Tensor src is deprecated and will be removed "
-                      "in a future PyTorch release. Use torch.scatter_reduce instead for more reduction options.")
+            warn_once("scatter_reduce", "The reduce argument of torch.scatter with Tensor src is deprecated and will be "
+                      "removed in a future PyTorch release. Use torch.scatter_reduce instead for more reduction options.")
         if reduce not in ("add", "multiply"):
             raise RuntimeError("reduce argument must be either add or multiply.")
         return _scatter_with, dim, index, given, reduce

@@ -575,8 +575,8 @@ def ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, *, hermitian: bool = False)
                            f"{B._array.ndim} dimensions instead")
     if B._array.shape[-2] != LD._array.shape[-1]:
         n, (rows, columns) = LD.shape[-1], B.shape[-2:]
-        raise RuntimeError(f"Incompatible matrix sizes for torch.linalg.ldl_solve: each A matrix is {n} by {n} but each b matrix "
-                           f"is {rows} by {columns}")
+        raise RuntimeError(f"Incompatible matrix sizes for torch.linalg.ldl_solve: each A matrix is {n} by {n} but each b "
+                           f"matrix is {rows} by {columns}")
     check_same(LD, B, "torch.linalg.ldl_solve")
     return _ldl_solve(LD, pivots, B, hermitian)
 
