@@ -26,9 +26,10 @@ from .tensors.tensor import Tensor as TensorBase
 __path__: list[str] = []  # private modules below it are found by name (internals.py)
 
 _SCRIPT = frozenset("""
-    Graph ScriptDict ScriptObject ScriptFunction ScriptList ScriptMethod ScriptModule AnyType AwaitType BoolType ClassType
-    ComplexType DeviceObjType DictType EnumType FloatType FutureType IntType InterfaceType ListType NoneType NumberType OptionalType
-    PyObjectType RRefType StreamObjType StringType SymBoolType SymIntType TensorType TupleType Type UnionType""".split())
+    Graph ScriptDict ScriptObject ScriptFunction ScriptList ScriptMethod ScriptModule AnyType AwaitType BoolType
+    ClassType ComplexType DeviceObjType DictType EnumType FloatType FutureType IntType InterfaceType ListType NoneType
+    NumberType OptionalType PyObjectType RRefType StreamObjType StringType SymBoolType SymIntType TensorType TupleType
+    Type UnionType""".split())
 _functions = _Namespace(AccumulateGrad=_AccumulateGrad, UndefinedGrad=_function.UndefinedGrad,
                         DelayedError=_function.DelayedError, Error=_function.Error)
 _FunctionBase = _function.BackwardCFunction

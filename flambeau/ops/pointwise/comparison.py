@@ -18,6 +18,8 @@ _INTEGERS = "?bBhHiIlLqQ"
 
 
 def _one_dtype(self: Any, other: Any) -> None:
+    if self.is_complex() or other.is_complex():
+        raise RuntimeError("heaviside is not yet implemented for complex tensors.")
     if self.dtype is not other.dtype:
         raise RuntimeError("heaviside is not yet implemented for tensors with different dtypes.")
 
