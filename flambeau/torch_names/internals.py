@@ -197,6 +197,7 @@ VALUES: dict[str, dict[str, Any]] = {
                                for name in ("outputs_alias_inputs", "outputs_are_inputs", "output_alias_each_other")},
     "_inductor.exc": {name: lambda name=name: type(name, (RuntimeError,), {}) for name in ("CppCompileError",
                                                                                        "InvalidCxxCompiler")},
+    "nested._internal.ops": {"_outer_to_inner_dim": lambda: _member(f"{_OWN}.nested.tensor", "inner_dim")},
     "_inductor.codecache": {"CppCodeCache": lambda: _Uncompiled},
     "_higher_order_ops": {"InvokeQuant": lambda: lambda *args, **options: lambda function, *inputs, **more: function(*inputs)},
     "_environment": {"is_fbcode": lambda: lambda: False},
