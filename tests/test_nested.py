@@ -37,10 +37,12 @@ def opened(v):
 
 
 JAGGED = {
-    "PyTorch's names": lambda t, x: (x._values, x._offsets, x._lengths, x._ragged_idx, x._get_max_seqlen(), x._get_min_seqlen()),
+    "PyTorch's names": lambda t, x: (x._values, x._offsets, x._lengths, x._ragged_idx, x._get_max_seqlen(),
+                                     x._get_min_seqlen()),
     "special functions": lambda t, x: (t.special.i1(x), t.special.ndtr(x), t.special.erfcx(x), t.special.xlog1py(x, abs(x)),
                                        t.special.entr(x)),
-    "tests of elements": lambda t, x: (x.isposinf(), x.isneginf(), x.isreal(), x.positive(), x.conj(), x.real, x.short(), x.byte()),
+    "tests of elements": lambda t, x: (x.isposinf(), x.isneginf(), x.isreal(), x.positive(), x.conj(), x.real, x.short(),
+                                       x.byte()),
     "several results": lambda t, x: tuple(t.frexp(x)),
     "reflected division": lambda t, x: (2.0 / (x.abs() + 1), x.float_power(2)),
     "of two": lambda t, x: (t.max(x, x * 0), t.min(x, other=x * 0), t.bmm(x, mat2=t.ones(2, 3, 2))),
