@@ -6,6 +6,7 @@ import itertools
 from typing import Any
 
 from .nn import functional as F
+from .ops.core.row import check_on_cpu
 from .tensors.shapes import wrap_dim
 from .tensors.tensor import Tensor
 
@@ -78,6 +79,7 @@ def segment_reduce(data: Tensor, reduce: str, *, lengths: Tensor | None = None, 
     named, given = ("lengths", lengths) if lengths is not None else ("offsets", offsets)
     if axis != given.ndim - 1:
         raise RuntimeError(f"segment_reduce(): Expected axis to be the last dimension of {named} but got {axis}.")
+    check_on_cpu("_segment_reduce_cpu", data, "f")
     if data.is_meta:
         count = given.shape[-1] - (lengths is None)
         return stack([data.sum(axis)] * count, axis)
