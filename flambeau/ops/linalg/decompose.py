@@ -211,9 +211,11 @@ def _svd_grad(grads: list[Any], result0: Tensor, result1: Tensor, result2: Tenso
         inside = (around_u * rows + cols * around_v) / gaps
     if gs is not None:
         inside = inside + embed(gs)
-    if u.is_complex() and gu is not None and gvh is not None:
-        _check_gauge(diagonal(around_u) + diagonal(around_v), "svd_backward", "e^{i phi} on U and V")
-        inside = inside + embed(diagonal(around_u) / (2.0 * s))
+    if u.is_complex():
+        turned = [diagonal(around) for around in (around_u, around_v) if around is not None]
+        _check_gauge(sum(turned[1:], turned[0]), "svd_backward", "e^{i phi} on U and V")
+        if len(turned) == 2:
+            inside = inside + embed(turned[0] / (2.0 * s))
     inside = inside.to(u.dtype) if inside.dtype is not u.dtype else inside
     if m > k and gu is not None:
         left = matmul(u, inside)
@@ -400,9 +402,16 @@ _pinv = Row("linalg_pinv", "self atol rtol hermitian", batch=("leading", 2, 0, 0
     self=lambda grad, result, self: _pinv_grad(grad, result, self)))
 
 
+def _one_of(function: str, old: str, given: Any, atol: Any, rtol: Any) -> None:
+    """Tolerances are said in the old way or in the new one."""
+    if given is not None and (atol is not None or rtol is not None):
+        raise TypeError(f"{function}() received an invalid combination of arguments: {old} and atol or rtol")
+
+
 @linalg(name="linalg_pinv")
 def pinv(A: Tensor, rcond: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None) -> Tensor:
     """The pseudo-inverse; singular values up to max(atol, rtol * largest) count as zero."""
+    _one_of("linalg_pinv", "rcond", rcond, atol, rtol)
     check_matrix(A, "linalg.pinv")
     check_floating(A, "linalg.pinv")
     if hermitian:
@@ -480,6 +489,7 @@ def matrix_rank(A: Tensor, tol: Any = None, hermitian: bool = False, *, atol: An
     """The number of singular values above max(atol, rtol * largest)."""
     check_matrix(A, "linalg.matrix_rank")
     check_floating(A, "linalg.matrix_rank", kernel="linalg_svd_cpu")
+    _one_of("linalg_matrix_rank", "tol", tol, atol, rtol)
     if tol is not None:
         atol, rtol = tol, 0.0
     with mode_bits(set=NO_GRAD):
