@@ -1,0 +1,137 @@
+"""What others see of a call besides its result: results that hold tensors where nobody looks, names and frames, objects that
+are let go."""
+
+from __future__ import annotations
+
+import collections
+import sys
+import weakref
+
+from soundness.world import Thing, around, item, nn, torch, vec
+
+Pair = collections.namedtuple("Pair", "a b")
+
+
+# -------------------------------------------------------------------------------------------------- results that hold tensors
+def result_is_a_frozen_set_or_a_slice(compile):
+    f = compile(lambda x: (frozenset([x * 2.0]), slice(x * 3.0, None), slice(x)))
+    for n in range(5):
+        some, part, given = f(vec() * n)
+        yield list(some), part.start, given.stop
+
+
+def result_has_a_tensor_as_a_key(compile):
+    f = compile(lambda x: {x * 2.0: 1})
+    return (list(f(vec() * n)) for n in range(5))
+
+
+def result_is_a_tuple_that_is_kept(compile):
+    box = Thing(numbers=(1000, 2000.5), pair=Pair(1000, 2000.5))
+    f = compile(lambda x, given: (x * 2.0, box.numbers, box.pair, given))
+    for n in range(5):
+        given = (vec(), n)
+        y, numbers, pair, back = f(vec() * n, given)
+        yield y, numbers is box.numbers, pair is box.pair, back is given
+
+
+# --------------------------------------------------------------------------------------------------- names as Python has them
+class Private:
+    def __init__(self):
+        self.__gain, self._fs = 2.0, [lambda x: x * self.__gain]
+
+    def function(self):
+        def inner(x, *, __scale=1.0):
+            __twice = 2.0
+            return x * self.__gain * __twice * __scale
+        return inner
+
+    def set(self, value):
+        self.__gain = value
+
+
+def names_private_to_a_class(compile):
+    box = Private()
+    f, g = compile(box.function()), compile(box._fs[0])
+    return around(lambda x: f(x) + g(x), lambda: box.set(3.0))
+
+
+def variables_of_a_function_that_is_given_back(compile):
+    def f(x):
+        y = x * 2.0
+
+        def later(**options):
+            """What it does."""
+            return y.abs()
+        return later
+    f = compile(f)
+    for n in range(4):
+        later = f(vec() * n)
+        yield later(), later.__code__.co_freevars, len(later.__closure__), later.__doc__
+
+
+def names_of_the_caller(compile):
+    box = Thing(n=0)
+
+    def names():
+        return sorted(sys._getframe(1).f_locals)
+
+    def f(x):
+        box.n += 1
+        first = second = x.abs()
+        return first + second, names()
+    f = compile(f)
+    return (f(vec() * n) for n in range(4))
+
+
+def caller_of_a_property(compile):
+    class Box:
+        def __init__(self):
+            self.made_by = sys._getframe(1).f_code.co_name
+
+        @property
+        def gain(self):
+            return len(sys._getframe(1).f_code.co_name) + len(self.made_by)
+    box = Box()
+
+    def asker(x):
+        return x * box.gain * len(Box().made_by)
+    f = compile(asker)
+    return (f(vec() * n) for n in range(4))
+
+
+def list_that_holds_itself_shown(compile):
+    some = [1.0]
+    some.append(some)
+    return around(compile(lambda x: x * len(str(some)) * len(repr(some[1]))), item(some, 0, 22.0))
+
+
+# ------------------------------------------------------------------------------------------------ objects that are let go
+def object_replaced_that_dies(compile):
+    gone = []
+
+    class Box:
+        def __init__(self, gain):
+            self.gain = gain
+
+        def __del__(self):
+            gone.append(self.gain)
+    holder = Thing(box=Box(2.0))
+    f = compile(lambda x: x * holder.box.gain)
+    for n in range(9):
+        if n % 3 == 2:
+            holder.box = Box(3.0 + n)
+        yield f(vec()), list(gone)
+
+
+def model_replaced_that_dies(compile):
+    holder = Thing(net=nn.Linear(3, 3))
+    first = weakref.ref(holder.net)
+
+    def f(x):
+        with torch.no_grad():
+            return holder.net(x)
+    f = compile(f)
+    for n in range(8):
+        if n == 4:
+            holder.net = nn.Linear(3, 3)
+        yield f(vec()), first() is None
