@@ -154,6 +154,13 @@ def number_given_that_is_kept(compile):
     return (f(vec(), a) for a in (box.gain, box.gain, 3.5, box.gain, 4.5, box.gain))
 
 
+def number_given_that_is_none(compile):
+    nan = float("nan")
+    table = {nan: 2.0}
+    f = compile(lambda x, a: x * table.get(a, 3.0) if a in (1.5, nan) else x * 5.0)
+    return (f(vec(), a) for a in (1.0, 2.0, 3.0, nan, nan, float("nan"), 2.5, 1.5, nan))
+
+
 def number_of_a_group_of_another_type(compile):
     _, opt, _, _ = line()
     group = opt.param_groups[0]

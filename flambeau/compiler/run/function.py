@@ -355,7 +355,7 @@ class CompiledFunction:
             return args, kwargs, brought
         new = {}
         for place, n in floats_among(args, kwargs).items():
-            if (shape, n) in self.varying:
+            if (shape, n) in self.varying and leaves[n] == leaves[n]:
                 brought[n] = leaves[n]
                 new[places[place]] = recorder.number(brought, n, None, leaves[n])
         return tuple([new.get(i, a) for i, a in enumerate(args)]), {k: new.get(k, a) for k, a in kwargs.items()}, brought
