@@ -135,3 +135,31 @@ def model_replaced_that_dies(compile):
         if n == 4:
             holder.net = nn.Linear(3, 3)
         yield f(vec()), first() is None
+
+
+# --------------------------------------------------------------------------------------------- branches that catch everything
+def branching(compile, branch):
+    f = compile(lambda x: torch.cond(x[0] > 0, branch, lambda x: x - 1, (x,)))
+    return (f(vec() * (1 if n % 2 else -1)) for n in range(6))
+
+
+def branch_that_catches_everything(compile):
+    log = []
+
+    def branch(x):
+        try:
+            log.append(1)
+        except:  # noqa: E722
+            return x * 100
+        return x * 2
+    yield from branching(compile, branch)
+    yield log
+
+
+def branch_that_returns_in_the_end(compile):
+    def branch(x):
+        try:
+            print("taken")
+        finally:
+            return x * 3  # noqa: B012
+    return branching(compile, branch)
