@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import collections
 import sys
+import traceback
 import weakref
 
 from soundness.world import Thing, around, item, nn, torch, vec
@@ -163,3 +164,67 @@ def branch_that_returns_in_the_end(compile):
         finally:
             return x * 3  # noqa: B012
     return branching(compile, branch)
+
+
+# ------------------------------------------------------------------------------------------- tracebacks that the call reads
+class Broken:
+    def __init__(self, bad=False):
+        if bad:
+            raise ValueError("bad")
+
+    @property
+    def gain(self):
+        return self.missing
+
+    def __getitem__(self, key):
+        return {}[key]
+
+
+def failing(x):
+    raise ValueError(x)
+
+
+BROKEN = Broken()
+FAILURES = {
+    "attribute": lambda: BROKEN.missing, "property": lambda: BROKEN.gain, "item": lambda: BROKEN["k"], "key": lambda: {}["k"],
+    "making": lambda: Broken(True), "operator": lambda: "a" + 1, "function": lambda: failing(1), "builtin": lambda: len(5),
+    "map": lambda: list(map(failing, [1])), "sorted": lambda: sorted([2, 1], key=failing), "next": lambda: next(iter([]))}
+
+
+def traced(compile, fail):
+    def f(x):
+        try:
+            fail()
+        except Exception:
+            first = traceback.format_exc()
+        try:
+            fail()
+        except:  # noqa: E722
+            return x * 2.0, first, traceback.format_exc()
+    f = compile(f)
+    return (f(vec() * n) for n in range(3))
+
+
+def traceback_of(fail):
+    def run(compile):
+        return traced(compile, fail)
+    return run
+
+
+for _name, _fail in FAILURES.items():
+    globals()[f"traceback_of_{_name}"] = traceback_of(_fail)
+
+
+def profiler_left_behind(compile):
+    def profiler(*event):
+        pass
+
+    def f(x):
+        sys.setprofile(profiler)
+        return x * 2.0
+    f = compile(f)
+    for n in range(3):
+        y = f(vec() * n)
+        left = sys.getprofile() is profiler
+        sys.setprofile(None)
+        yield y, left
