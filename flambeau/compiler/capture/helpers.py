@@ -22,14 +22,16 @@ _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
 def _hidden(level: int) -> int:
-    """How many frames of this folder lie between the rewritten code that calls and the caller `level` above it."""
+    """How many frames of this folder lie between here and the caller that is `level` above the rewritten code."""
     frame, found = sys._getframe(2), 0
-    while frame is not None and level > 0:
-        frame = frame.f_back
-        if frame is not None and frame.f_code.co_filename.startswith(_HERE):
+    while frame is not None:
+        if frame.f_code.co_filename.startswith(_HERE):
             found += 1
+        elif level == 0:
+            break
         else:
             level -= 1
+        frame = frame.f_back
     return found
 
 
