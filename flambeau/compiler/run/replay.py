@@ -467,7 +467,7 @@ class Replay:
     def run(self, args: tuple[Any, ...]) -> Any:
         """The result of a call, or MISS."""
         for n in self.plan.brought:
-            if n >= len(args) or type(args[n]) is not float:
+            if n >= len(args) or type(args[n]) is not float or args[n] != args[n]:
                 return MISS
         if self.defined:
             numbers = self.plan._read_numbers(args)
