@@ -66,6 +66,9 @@ class SymFloat(float):
         return float, (bare_float(self),)
 
 
+SymFloat.__name__ = SymFloat.__qualname__ = "float"  # in the texts of Python's errors
+
+
 def _arithmetic(sign: str, swapped: bool = False) -> Callable[[SymFloat, Any], Any]:
     def method(self: SymFloat, other: Any) -> Any:
         if isinstance(other, complex):

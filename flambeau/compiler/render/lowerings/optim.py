@@ -37,11 +37,12 @@ def update(op: Any) -> Call | None:
     args = list(op.args)
     lists, zero_dim, numbers = args[:2 + parts], args[2 + parts:2 + parts + counts], args[2 + parts + counts:]
     table = _table(lists, zero_dim)
-    first, last = lists[0], len(numbers) - flags
-    if table is None or any([f.__class__ is Number for f in numbers[last:]]):  # which may be true in one call and not in the next
+    if table is None:
         return None
+    first, last = lists[0], len(numbers) - flags
     wide = [int(zero_dim[0][0].dtype.char == "d")] if counts else []
-    given = [*wide, *map(number, numbers[:last]), *[int(bool(f)) for f in numbers[last:]]]
+    given = [*wide, *map(number, numbers[:last])]
+    given += [number(f) if f.__class__ is Number else int(bool(f)) for f in numbers[last:]]
     return Call(name, first[0].element, [table, len(first), *given])
 
 
