@@ -19,7 +19,7 @@ def tried(f):
 def two_graphs(compile):
     w, u = weights(), weights()
     f = compile(lambda x: ((w * x).sum(), (u * x).exp().sum()))
-    for n in range(6):
+    for _ in range(6):
         a, b = f(vec() / 8)
         a.backward()
         yield tried(b.backward), w.grad, u.grad
@@ -69,7 +69,7 @@ def graph_walked_again(compile):
 def one_of_two_with_an_infinite_slope(compile):
     w = weights()
     f = compile(lambda x: (F.dropout(w * x).sum(), (w - 1).sqrt().sum()))
-    for n in range(6):
+    for _ in range(6):
         f(vec() / 8)[0].backward()
         yield w.grad
 
@@ -77,7 +77,7 @@ def one_of_two_with_an_infinite_slope(compile):
 def second_derivative_with_chance(compile):
     w = weights()
     f = compile(lambda x: (F.dropout(w ** 3 * x)).sum())
-    for n in range(6):
+    for _ in range(6):
         slope, = torch.autograd.grad(f(vec()), w, create_graph=True)
         yield slope, torch.autograd.grad(slope.sum(), w)[0]
 
@@ -90,7 +90,7 @@ def second_derivative_after_a_change(compile):
             seen.add_(x)
         return (w ** 3 * x).sum()
     f = compile(f)
-    for n in range(6):
+    for _ in range(6):
         slope, = torch.autograd.grad(f(vec()), w, create_graph=True)
         yield slope, torch.autograd.grad(slope.sum(), w)[0], seen
 
@@ -215,8 +215,8 @@ def step_sizes_of_a_float_and_an_int(compile):
 
 def rate_of_numpy(compile):
     import numpy as np
-    return stepped(compile, lambda ps: optim.SGD(ps, lr=0.1), "lr",
-                   [np.float64(0.1), np.float64(0.2), np.float32(0.1), np.float32(0.3), 0.1, np.int64(1), True, torch.tensor(0.1)])
+    rates = [np.float64(0.1), np.float64(0.2), np.float32(0.1), np.float32(0.3), 0.1, np.int64(1), True, torch.tensor(0.1)]
+    return stepped(compile, lambda ps: optim.SGD(ps, lr=0.1), "lr", rates)
 
 
 def eps_that_is_no_pair(compile):
