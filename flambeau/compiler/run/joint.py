@@ -2,8 +2,10 @@
 
 After the function has run under capture, the backward pass of its results is captured too, with gradients that each call brings
 anew. What the backward operations read of the forward ones is kept by the call in memory of its own. The results get one node,
-`CompiledFunctionBackward`, whose inputs are the leaves (parameters) and the arguments that require a gradient. Where the
-gradients shall be part of a graph themselves (create_graph=True), the node runs the function again, eagerly.
+`CompiledFunctionBackward`, whose inputs are the leaves (parameters) and the arguments that require a gradient. Results
+whose graphs have nothing in common can be walked one by one. Where the gradients shall be part of a graph themselves
+(create_graph=True), or only some of the results are walked, the node runs the function again, eagerly, and later calls are
+followed; the captured call of a function that cannot run again keeps eager's graph for it.
 """
 
 from __future__ import annotations
