@@ -7,20 +7,24 @@ from typing import Any
 
 KERNELS: dict[str, Callable[..., Any]] = {}
 REPEATABLE: set[str] = set()
+INTO: set[str] = set()
 
 
-def kernel(*names: str, repeatable: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def kernel(*names: str, repeatable: bool = False, into: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Enters a function under these names. It may return NotImplemented for arguments that are left to others.
 
     repeatable: what it does follows from the geometry of its arrays and from its other arguments, and it is nothing but
     launches of plans and products on those arrays and on new ones, so that native code may repeat it (repeated.py). What it
     does otherwise (copies between memories, draws) says so itself (launch.unrepeatable).
+    into: it has an argument of this name, an array for each result: where to put them, if it can. Their last dimension is dense.
     """
     def enter(function: Callable[..., Any]) -> Callable[..., Any]:
         for name in names:
             KERNELS[name] = function
             if repeatable:
                 REPEATABLE.add(name)
+            if into:
+                INTO.add(name)
         return function
     return enter
 

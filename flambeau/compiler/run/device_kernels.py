@@ -10,6 +10,7 @@ from ...backends.cuda import backend as cuda
 from ...backends.cuda.arrays import at_address, windows
 from ...backends.cuda.driver import machine
 from ...backends.cuda.streams import current
+from ...backends.cuda.table import INTO, KERNELS
 from ...native import pointer
 from ..capture.symbolic import loads
 from ..ir.parts import CONSTANT, SCALAR, Number, Op, Storage, Value
@@ -33,7 +34,17 @@ class Pass:
 
     def block(self, s: Storage) -> Any:
         found = self.blocks.get(s.id)
-        return at_address(self.table[self.place[s.id]], s.nbytes) if found is None else found
+        if found is None and s.id in self.place:
+            return at_address(self.table[self.place[s.id]], s.nbytes)
+        if found is None:  # a temporary, of which a window is written first
+            found = self.blocks[s.id] = windows.storage(s.nbytes)
+        return found
+
+    def _targets(self, op: Op) -> list[Any] | None:
+        """Where the results of an operation belong, if they are windows of more memory and its kernel can write to such."""
+        if op.kernel not in INTO or all([o.covers_storage for o in op.outs]):
+            return None
+        return [self.array(o) for o in op.outs]
 
     def fill(self, s: Storage, image: Any) -> None:
         """Puts what a temporary holds at the start into it; None: zeros."""
@@ -41,8 +52,6 @@ class Pass:
             target = array_at(self.table[self.place[s.id]], _bytes_of(s))
             target[...] = 0 if image is None else image
             return
-        if s.id not in self.place:
-            self.blocks[s.id] = windows.storage(s.nbytes)
         to = pointer(self.block(s))
         machine().activate(current.device)
         if image is None:
@@ -56,7 +65,7 @@ class Pass:
             run_kernel(op, self.array, self.numbers)
             return []
         args = [argument(a, self.array, self.numbers) for a in op.args]
-        made = performed(op, args)
+        made = performed(op, args, self._targets(op))
         results = [m for m in (made if made.__class__ in (tuple, list) else (made,)) if m is not None and m is not True]
         if len(results) != len(op.outs):  # some are views of arguments: those are in place already
             given = {id(windows.owner(a)) for a in _arrays(args)}
@@ -100,9 +109,9 @@ class Repeated:
         performed(self.op, args)
 
 
-def performed(op: Op, args: list[Any]) -> Any:
-    """Runs the kernel of an operation."""
-    made = _run(op, args)
+def performed(op: Op, args: list[Any], into: list[Any] | None = None) -> Any:
+    """Runs the kernel of an operation. into: see table.INTO."""
+    made = _run(op, args) if into is None else KERNELS[op.kernel](*args, into=into)
     if made is False:
         raise RuntimeError(f"the kernel '{op.kernel}' does not take what it took before")
     return made

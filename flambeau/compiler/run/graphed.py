@@ -37,6 +37,7 @@ from ..ir.parts import CONSTANT, INPUT, SCALAR, TEMPORARY, Op, Storage, Value
 from ..passes.arena import laid_out
 from ..passes.cleanup import reads_of, simplified
 from ..passes.flat import fused
+from ..passes.placing import placed
 from ..render.template import Family
 from .device_kernels import Pass, Repeated, is_live, loads_memory, over, overwrites
 from .program import array_at
@@ -100,7 +101,7 @@ class GraphProgram:
         if any(map(loads_memory, self.ops)):
             raise toolchain.BuildError("a number is read from a tensor's memory")
         if not exact:
-            self.ops = fused(self.ops, brought, is_live)
+            self.ops = fused(placed(self.ops, brought, is_live), brought, is_live)
         self._places(kept, given)
         self.numbers = (ctypes.c_double * max(1, numbers))()
         self.live = list(map(is_live, self.ops))

@@ -1,0 +1,95 @@
+"""Results that are made where they belong: arrays that are only made to be joined become windows of what they are joined to.
+
+A join whose parts nobody else looks at is no work at all, if the kernels that make the parts can write to windows of other memory
+(`into` in backends/cuda/table.py): the gradients of q, k and v, for one, which attention makes and the layer in front wants in one
+piece. Parts of which that is not true are copied to their windows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...backends.cuda.table import INTO
+from ..ir.parts import TEMPORARY, Op, Storage, Value
+from .cleanup import reads_of
+
+
+def placed(ops: list[Op], brought: set[int], single: Callable[[Op], bool]) -> list[Op]:
+    """The operations without such joins. brought: storages that the caller sees; single: whether an operation has to stay as it
+    is."""
+    touched: dict[int, list[Op]] = {}
+    for op in ops:
+        for i in {v.storage.id for v in (*reads_of(op), *op.writes)}:
+            touched.setdefault(i, []).append(op)
+    left: list[Op] = []
+    for op in ops:
+        copies = _without(op, touched, brought, single) if op.kernel == "cat" and not single(op) else None
+        left += [op] if copies is None else copies
+    return left
+
+
+def _without(op: Op, touched: dict[int, list[Op]], brought: set[int], single: Callable[[Op], bool]) -> list[Op] | None:
+    """What is left to do where the makers of a join's parts write to its result; None if none of them can."""
+    out, parts = op.outs[0], op.args[0]
+    if not _is_fresh(out.storage) or touched[out.storage.id][0] is not op or not out.covers_storage:
+        return None
+    found, copies = [], []
+    for part, window in zip(parts, _windows(out, parts, op.args[1])):
+        maker = touched[part.storage.id][0]
+        moved = None
+        if _is_fresh(part.storage) and part.storage.id not in brought and touched[part.storage.id] == [maker, op] and (
+                maker.kernel in INTO and not single(maker) and part.dtype == out.dtype and part.covers_storage):
+            moved = _moved(maker, part, window)
+        if moved is None:
+            copies.append(Op("copy_into", [window, part], [], [window], op.where))
+        else:
+            found.append((maker, *moved))
+    for maker, k, window in found:
+        maker.outs = [*maker.outs[:k], window, *maker.outs[k + 1:]]
+        maker.writes = [*maker.outs, *maker.writes[len(maker.outs):]]
+    return copies if found else None
+
+
+def _is_fresh(s: Storage) -> bool:
+    return s.kind is TEMPORARY and s.device and s.init is None
+
+
+def _windows(out: Value, parts: list[Value], dim: int) -> list[Value]:
+    """Where in the result of a join its parts are."""
+    made, at = [], 0
+    for part in parts:
+        made.append(Value(out.storage, out.offset + at * out.strides[dim] * out.dtype.itemsize, part.shape, out.strides, out.dtype))
+        at += part.shape[dim]
+    return made
+
+
+def _moved(maker: Op, part: Value, window: Value) -> tuple[int, Value] | None:
+    """Which result of its maker a part is, and that result as a window of where the part belongs; None if it is not one."""
+    same = [k for k, o in enumerate(maker.outs) if o.storage is part.storage]
+    if len(same) != 1:
+        return None
+    out = maker.outs[same[0]]
+    strides = translated(out, part, window.strides) if out.covers_storage and out.dtype == part.dtype else None
+    if strides is None or (strides[-1] != 1 and out.shape[-1] != 1):
+        return None
+    return same[0], Value(window.storage, window.offset, out.shape, strides, out.dtype)
+
+
+def translated(v: Value, onto: Value, strides: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The strides of a window if those of another one, over all of the same elements, become `strides`; None where a dimension
+    of the first is not within one of the other's."""
+    dims = sorted([(s, n, new) for s, n, new in zip(onto.strides, onto.shape, strides) if n != 1], reverse=True)
+    made, far = [], dict.fromkeys([s for s, _, _ in dims], 0)
+    for step, count in zip(v.strides, v.shape):
+        inside = next(((s, new) for s, n, new in dims if s <= step), None)
+        if count == 1 or inside is None:
+            if count != 1:
+                return None
+            made.append(0)
+            continue
+        s, new = inside
+        if step % s:
+            return None
+        far[s] += step // s * (count - 1)
+        made.append(step // s * new)
+    return tuple(made) if all([far[s] < n for s, n, _ in dims]) else None
