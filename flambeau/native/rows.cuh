@@ -75,19 +75,19 @@ template <class A> static __device__ inline void fetched(const A *from, W *to) {
         for (int j = 0; j < STEP; j++) to[at + j] = (W)value_of(r.at[j]);
     }
 }
-template <class R> static __device__ inline void stored(R *o, const Line &l, int k, const W *v) {
+template <class R> static __device__ inline void put_run(R *o, const W *v) {
     enum { STEP = RUN * sizeof(R) > 16 ? 16 / sizeof(R) : RUN };
-    if (MODE == TILE) {
-        o[l.base + l.at(k) * l.s.inner] = to<R>(v[0]);
-        return;
-    }
     #pragma unroll
     for (int at = 0; at < RUN; at += STEP) {
         Run<R, STEP> r;
         #pragma unroll
         for (int j = 0; j < STEP; j++) r.at[j] = to<R>(v[at + j]);
-        *(Run<R, STEP> *)(o + l.base + l.at(k) + at) = r;
+        *(Run<R, STEP> *)(o + at) = r;
     }
+}
+template <class R> static __device__ inline void stored(R *o, const Line &l, int k, const W *v) {
+    if (MODE == TILE) o[l.base + l.at(k) * l.s.inner] = to<R>(v[0]);
+    else put_run(o + l.base + l.at(k), v);
 }
 
 // A thread's elements of its row.
