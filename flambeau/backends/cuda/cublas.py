@@ -37,6 +37,18 @@ class Matrices(NamedTuple):
     step: int = 0
 
 
+def matrices(shape: tuple[int, ...], steps: Any) -> Matrices | None:
+    """An array of matrices as the library has them; None where neither rows nor columns lie densely. steps: in elements."""
+    *batch, rows, columns = shape
+    count, step = (batch[0], steps[0]) if batch else (1, 0)
+    by_row = steps[-1] == 1 or columns == 1
+    if by_row and (steps[-2] >= max(columns, 1) or rows == 1):
+        return Matrices(rows, columns, max(steps[-2] if rows > 1 else columns, columns, 1), False, count, step)
+    if (steps[-2] == 1 or rows == 1) and (steps[-1] >= max(rows, 1) or columns == 1):
+        return Matrices(rows, columns, max(steps[-1] if columns > 1 else rows, rows, 1), True, count, step)
+    return None
+
+
 class Geometry(NamedTuple):
     """result = alpha * first @ second + beta * result, + bias (one per column)."""
 

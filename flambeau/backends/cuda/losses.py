@@ -16,6 +16,7 @@ from .driver import machine
 from .launch import Plan, kernel, launch, plan_of
 from .pointwise import STORED
 from .rows import BLOCK, WARP, WIDE, Sharing, is_real, text, typed, wide
+from .table import LEAN, Lean
 from .table import kernel as enter
 
 _ROWS = """
@@ -384,7 +385,7 @@ def cross_entropy_backward(grad: CudaArray, powers: CudaArray, inverse: CudaArra
     return _backward(grad, powers, None, inverse, target, weight, total, ignore_index, powers.dtype, powers.shape[1])
 
 
-@enter("logits_loss", repeatable=True)
+@enter("logits_loss", repeatable=True, narrow=(0,))
 def logits_loss(x: CudaArray, target: CudaArray, weight: CudaArray | None, reduction: int, ignore_index: int) -> Any:
     """cross_entropy whose derivative comes from the logits, which nobody changes until then: a compiled program knows that. They
     may be of half precision; the loss, and for its derivative the rows' largest, one over the sums of their powers and what the
@@ -393,9 +394,16 @@ def logits_loss(x: CudaArray, target: CudaArray, weight: CudaArray | None, reduc
     return loss, tops, inverse, total
 
 
-@enter("logits_loss_backward", repeatable=True)
+@enter("logits_loss_backward", repeatable=True, narrow=(1,), typed=8, pitched=9)
 def logits_loss_backward(grad: CudaArray, x: CudaArray, tops: CudaArray, inverse: CudaArray, target: CudaArray,
                          weight: CudaArray | None, total: CudaArray, ignore_index: int, dtype: Any, pitch: int) -> Any:
     """The gradient of the logits in a dtype, computed in that of the sums and rounded once; pitch: elements from one of its rows
     to the next (between them are zeros), so that rows can start at multiples of 16 bytes."""
     return _backward(grad, x, tops, inverse, target, weight, total, ignore_index, np.dtype(dtype), pitch)
+
+
+LEAN["cross_entropy"] = Lean(
+    "cross_entropy_backward", kept=1, size=lambda shape: shape[:1],
+    forward=lambda args: ("logits_loss", args[:5]),
+    backward=lambda args, logits, tops, out: ("logits_loss_backward", [
+        args[0], logits, tops, *args[2:], out.dtype, out.shape[1]]))

@@ -18,6 +18,7 @@ from ...backends.cuda.table import KERNELS
 from ...backends.facts import COPIES
 from ..ir.parts import CONSTANT, TEMPORARY, Op, Value
 from .cleanup import without_dead
+from .narrow import alike, widened
 
 _MOVES = ("cast", "copy_into")
 _FAR = 60      # how many groups back an operation may look for one to join
@@ -52,7 +53,7 @@ class _Group:
             for v in _arrays(part):
                 if v.storage is mine.out.storage and not _same_elements(v, mine.out):
                     return False
-        if any([not _alike(part.out, v) for mine in self.parts for v in (mine.out, *_arrays(mine)) if v.size == part.out.size]):
+        if any([not alike(part.out, v) for mine in self.parts for v in (mine.out, *_arrays(mine)) if v.size == part.out.size]):
             return False
         self.parts.append(part)
         self.ops.append(part.op)
@@ -65,11 +66,6 @@ def _same_elements(a: Value, b: Value) -> bool:
     return a.offset == b.offset and a.dtype == b.dtype and a.size == b.size
 
 
-def _alike(a: Value, b: Value) -> bool:
-    """Whether the elements of two windows of one size follow each other in memory in the same order."""
-    return (a.contiguous and b.contiguous) or (a.shape == b.shape and a.strides == b.strides and a.dense)
-
-
 def _touched(op: Op, part: _Part | None) -> set[int]:
     return {v.storage.id for v in ((*op.reads, *op.writes) if part is None else (*_arrays(part), part.out))}
 
@@ -79,40 +75,20 @@ def _arrays(part: _Part) -> list[Value]:
 
 
 # ----------------------------------------------------------------------------------------------------------- operations
-def _part(op: Op, widened: dict[int, tuple[Value, Value]]) -> _Part | None:
-    """An operation as a part of a group; None if it cannot be one. widened: see `_widened`."""
+def _part(op: Op, wide: dict[int, tuple[Value, Value]]) -> _Part | None:
+    """An operation as a part of a group; None if it cannot be one. wide: see narrow.py."""
     if len(op.writes) != 1 or not op.writes[0].storage.device:
         return None
     out = op.writes[0]
     if not out.size or not out.dense or any([v.dtype not in STORED for v in (*op.reads, out)]):
         return None
     made = _copy(op, out) if op.kernel in _MOVES or op.kernel in COPIES else _expression(op, out)
-    if made is None or any([v.size not in (1, out.size) or (v.size == out.size and not _alike(v, out)) for v in _arrays(made)]):
+    if made is None or any([v.size not in (1, out.size) or (v.size == out.size and not alike(v, out)) for v in _arrays(made)]):
         return None
     for letter, v in made.reads.items():
-        wide, narrow = widened.get(v.storage.id, (None, None)) if v.__class__ is Value else (None, None)
-        if wide is not None and v.size == out.size and _same_elements(v, wide) and _alike(narrow, out):
+        whole, narrow = wide.get(v.storage.id, (None, None)) if v.__class__ is Value else (None, None)
+        if whole is not None and v.size == out.size and _same_elements(v, whole) and alike(narrow, out):
             made.reads[letter] = narrow
-    return made
-
-
-def _widened(ops: list[Op]) -> dict[int, tuple[Value, Value]]:
-    """Of storages that hold nothing but widened elements of half precision: their window, and what it was made of. Neither
-    changes afterwards, so whoever reads the one may read the other."""
-    writes: dict[int, int] = {}
-    for op in ops:
-        for w in op.writes:
-            writes[w.storage.id] = writes.get(w.storage.id, 0) + 1
-    made = {}
-    for op in ops:
-        if op.kernel in ("cast", "_to_copy") and len(op.outs) == 1 and op.args[0].__class__ is Value:
-            source, out = op.args[0], op.outs[0]
-            if out.dtype.char == "f" and COMPUTED.get(source.dtype) == "f32" and source.dtype != out.dtype and (
-                    source.storage.device and source.storage.kind is TEMPORARY and out.covers_storage
-                    and writes[out.storage.id] == 1 and writes.get(source.storage.id) == 1
-                    and out.storage.init is None and source.storage.init is None
-                    and source.size == out.size and _alike(source, out)):
-                made[out.storage.id] = out, source
     return made
 
 
@@ -161,9 +137,9 @@ def fused(ops: list[Op], brought: set[int], single: Any) -> list[Op]:
     """The operations with groups in the place of those that they are made of. brought: storages that the caller sees; single:
     whether an operation has to stay by itself."""
     groups: list[_Group] = []
-    widened = _widened(ops)
+    wide = widened(ops)
     for op in ops:
-        part = None if single(op) else _part(op, widened)
+        part = None if single(op) else _part(op, wide)
         if part is None or not _placed(groups, op, part):
             groups.append(_Group(op, part))
     made: list[Op] = []

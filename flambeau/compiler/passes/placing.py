@@ -1,8 +1,8 @@
 """Results that are made where they belong: arrays that are only made to be joined become windows of what they are joined to.
 
-A join whose parts nobody else looks at is no work at all, if the kernels that make the parts can write to windows of other memory
-(`into` in backends/cuda/table.py): the gradients of q, k and v, for one, which attention makes and the layer in front wants in one
-piece. Parts of which that is not true are copied to their windows.
+A join whose parts nobody else looks at is no work at all, if the kernels that make the parts can write to windows of other
+memory (`into` in backends/cuda/table.py): the gradients of q, k and v, for one, which attention makes and the layer in front wants
+in one piece. Parts of which that is not true are copied to their windows.
 """
 
 from __future__ import annotations
@@ -10,17 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...backends.cuda.table import INTO
-from ..ir.parts import TEMPORARY, Op, Storage, Value
-from .cleanup import reads_of
+from ..ir.parts import Op, Value
+from .narrow import is_fresh, used
 
 
 def placed(ops: list[Op], brought: set[int], single: Callable[[Op], bool]) -> list[Op]:
     """The operations without such joins. brought: storages that the caller sees; single: whether an operation has to stay as it
     is."""
-    touched: dict[int, list[Op]] = {}
-    for op in ops:
-        for i in {v.storage.id for v in (*reads_of(op), *op.writes)}:
-            touched.setdefault(i, []).append(op)
+    touched = used(ops)
     left: list[Op] = []
     for op in ops:
         copies = _without(op, touched, brought, single) if op.kernel == "cat" and not single(op) else None
@@ -31,13 +28,13 @@ def placed(ops: list[Op], brought: set[int], single: Callable[[Op], bool]) -> li
 def _without(op: Op, touched: dict[int, list[Op]], brought: set[int], single: Callable[[Op], bool]) -> list[Op] | None:
     """What is left to do where the makers of a join's parts write to its result; None if none of them can."""
     out, parts = op.outs[0], op.args[0]
-    if not _is_fresh(out.storage) or touched[out.storage.id][0] is not op or not out.covers_storage:
+    if not is_fresh(out.storage) or touched[out.storage.id][0] is not op or not out.covers_storage:
         return None
     found, copies = [], []
     for part, window in zip(parts, _windows(out, parts, op.args[1])):
-        maker = touched[part.storage.id][0]
+        maker, once = touched[part.storage.id][0], sum([p.storage is part.storage for p in parts]) == 1
         moved = None
-        if _is_fresh(part.storage) and part.storage.id not in brought and touched[part.storage.id] == [maker, op] and (
+        if once and is_fresh(part.storage) and part.storage.id not in brought and touched[part.storage.id] == [maker, op] and (
                 maker.kernel in INTO and not single(maker) and part.dtype == out.dtype and part.covers_storage):
             moved = _moved(maker, part, window)
         if moved is None:
@@ -50,15 +47,12 @@ def _without(op: Op, touched: dict[int, list[Op]], brought: set[int], single: Ca
     return copies if found else None
 
 
-def _is_fresh(s: Storage) -> bool:
-    return s.kind is TEMPORARY and s.device and s.init is None
-
-
 def _windows(out: Value, parts: list[Value], dim: int) -> list[Value]:
     """Where in the result of a join its parts are."""
     made, at = [], 0
     for part in parts:
-        made.append(Value(out.storage, out.offset + at * out.strides[dim] * out.dtype.itemsize, part.shape, out.strides, out.dtype))
+        start = out.offset + at * out.strides[dim] * out.dtype.itemsize
+        made.append(Value(out.storage, start, part.shape, out.strides, out.dtype))
         at += part.shape[dim]
     return made
 

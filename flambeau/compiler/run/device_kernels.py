@@ -42,7 +42,7 @@ class Pass:
 
     def _targets(self, op: Op) -> list[Any] | None:
         """Where the results of an operation belong, if they are windows of more memory and its kernel can write to such."""
-        if op.kernel not in INTO or all([o.covers_storage for o in op.outs]):
+        if (op.kernel not in INTO and op.kernel not in _OWN) or all([o.covers_storage for o in op.outs]):
             return None
         return [self.array(o) for o in op.outs]
 
@@ -79,7 +79,8 @@ class Pass:
             np.copyto(self.array(out), result, casting="unsafe")
             return None
         start, owner = pointer(result), windows.owner(result)
-        fits = start - pointer(owner) == out.offset and result.strides == tuple([s * out.dtype.itemsize for s in out.strides])
+        fits = start - pointer(owner) == out.offset and getattr(owner, "used", owner.nbytes) >= out.storage.nbytes and (
+            result.strides == tuple([s * out.dtype.itemsize for s in out.strides]))
         self.misfits += not fits
         if out.storage.id not in self.place and out.storage.id not in self.blocks:
             self.blocks[out.storage.id] = owner if fits else windows.storage(out.storage.nbytes)
@@ -111,25 +112,28 @@ class Repeated:
 
 def performed(op: Op, args: list[Any], into: list[Any] | None = None) -> Any:
     """Runs the kernel of an operation. into: see table.INTO."""
-    made = _run(op, args) if into is None else KERNELS[op.kernel](*args, into=into)
+    made = KERNELS[op.kernel](*args, into=into) if into is not None and op.kernel in INTO else _run(op, args, into)
     if made is False:
         raise RuntimeError(f"the kernel '{op.kernel}' does not take what it took before")
     return made
 
 
-def _run(op: Op, args: list[Any]) -> Any:
+_OWN = ("fused", "cast")  # operations of programs alone, which can write to windows
+
+
+def _run(op: Op, args: list[Any], into: list[Any] | None) -> Any:
     if op.kernel == "copy_into":
         return cuda.write(*args)
     if op.kernel == "draw_into":
         return cuda.draw_into(*args)
     if op.kernel == "fused":
         work, inputs, targets = args
-        made = [windows.empty_strided(o.shape, o.strides, o.dtype) for o in op.outs]
+        made = into or [windows.empty_strided(o.shape, o.strides, o.dtype) for o in op.outs]
         work.run([*made, *targets, *inputs])
         return made
     if op.kernel == "cast":
         out = op.outs[0]
-        return cuda.copied(args[0], windows.empty_strided(out.shape, out.strides, out.dtype))
+        return cuda.copied(args[0], windows.empty_strided(out.shape, out.strides, out.dtype) if into is None else into[0])
     if op.kernel == "reshape_copy":
         return cuda.duplicate(args[0], "C").reshape(op.outs[0].shape)
     return cuda.call(op.kernel, tuple(args))

@@ -33,10 +33,12 @@ from ...backends.cuda.memory import Block
 from ...backends.cuda.streams import current
 from ...backends.registry import OutOfMemoryError
 from ...native import pointer, toolchain
-from ..ir.parts import CONSTANT, INPUT, SCALAR, TEMPORARY, Op, Storage, Value
+from ..ir.parts import CONSTANT, INPUT, SCALAR, TEMPORARY, Op, Storage, Value, new_numbers
 from ..passes.arena import laid_out
 from ..passes.cleanup import reads_of, simplified
+from ..passes.even import evened
 from ..passes.flat import fused
+from ..passes.narrow import narrowed
 from ..passes.placing import placed
 from ..render.template import Family
 from .device_kernels import Pass, Repeated, is_live, loads_memory, over, overwrites
@@ -101,7 +103,9 @@ class GraphProgram:
         if any(map(loads_memory, self.ops)):
             raise toolchain.BuildError("a number is read from a tensor's memory")
         if not exact:
-            self.ops = fused(placed(self.ops, brought, is_live), brought, is_live)
+            new_numbers.restart(False)
+            for rewritten in (narrowed, evened, placed, fused):
+                self.ops = rewritten(self.ops, brought, is_live)
         self._places(kept, given)
         self.numbers = (ctypes.c_double * max(1, numbers))()
         self.live = list(map(is_live, self.ops))
@@ -272,7 +276,7 @@ class GraphProgram:
         self._bind()
 
     def _attempt(self, table: list[Any], places: list[tuple[int, int]] | None, pool: graphs.Pool) -> graphs.Graph:
-        """Writes the program down. Counts and words of the host's move with what becomes the program's graph, and not before."""
+        """Writes the program down. The host's counts and words move with what becomes the program's graph, and not before."""
         held = [(self.table[n], ctypes.string_at(self.table[n], s.nbytes)) for n, s in self.spots.items()
                 if not s.device and s.id in self.written]
         graph = None
