@@ -12,13 +12,13 @@ from typing import Any
 
 from .arrays import CudaArray, device_index, windows
 from .backend import contiguous, copied
-from .norms import column_plan, column_sums, joining_plan
+from .columns import column_plan, joining_plan
+from .norms import column_sums
 from .rows import WIDE, into, is_real, settled, typed, wide
 from .rules import blank
 from .table import kernel as enter
 
 _TEXT = """
-#include "columns.cuh"
 struct Batch { Columns s; double correction, momentum, eps; };
 struct Moments { W count, mean, squares; };
 struct Join {
@@ -92,7 +92,6 @@ extern "C" __launch_bounds__(LAST) __global__ void statistics(const Batch f, W *
 }
 """
 _APPLIED = """
-#include "columns.cuh"
 struct Applied { Columns s; double eps; };
 
 // EVAL: the statistics are a variance, not 1 / deviation.

@@ -10,12 +10,13 @@ from __future__ import annotations
 import functools
 import math
 import struct
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from .arrays import CudaArray, device_index, windows
 from .backend import contiguous
+from .columns import column_plan, joining_plan
 from .driver import machine
 from .launch import Plan, kernel
 from .rows import WARP, WIDE, is_real, plan, sharing, text, typed, wide
@@ -113,7 +114,6 @@ extern "C" __launch_bounds__(THREADS, SUMS && MODE == WARP ? 3 : 1) __global__ v
 }
 """
 _COLUMNS = """
-#include "columns.cuh"
 // The statistics of column c in row r are at r * by_row + c / each, or at c (not BY_ROW).
 struct Dots { Columns s; long by_row, each; };
 struct Add { __device__ W operator()(W x, W y) const { return x + y; } };
@@ -228,65 +228,6 @@ def group_norm(x: CudaArray, groups: int, weight: Any, bias: Any, eps: float) ->
 
 
 # -------------------------------------------------------------------------------------------------- sums over columns
-_THREADS, _LAST = 256, 1024  # of a block that reads columns, and of one that joins their chunks (columns.cuh)
-_AT_LEAST = 4                # runs of a thread in a chunk
-
-
-class Cut(NamedTuple):
-    """How threads share columns: the constants of columns.cuh, and into how many chunks columns are cut."""
-
-    side: int
-    run: int
-    chunks: int
-    blocks: int
-
-
-@functools.lru_cache(4096)
-def cut(outer: int, columns: int, inner: int, run: int, multiprocessors: int, each: int = 4) -> Cut:
-    """run: elements of 16 bytes; each: blocks that a multiprocessor gets, at least."""
-    most = each * multiprocessors
-    if inner > 1:
-        run = run if inner % run == 0 else 1
-        chunks = max(min(outer * inner // (run * _THREADS * _AT_LEAST), most // columns), 1)
-        return Cut(0, run, chunks, min(columns * chunks, 4 * most))
-    run = run if columns % run == 0 else 1
-    side = min(1 << (-(-columns // run) - 1).bit_length(), 32)
-    tiles = -(-columns // (side * run))
-    chunks = max(min(outer // (_THREADS // side * _AT_LEAST), most // tiles), 1)
-    return Cut(side, run, chunks, min(tiles * chunks, 4 * most))
-
-
-@functools.lru_cache(1024)
-def column_text(body: str, types: Any, flags: Any) -> str:
-    constants = ", ".join([f"{name} = {int(value)}" for name, value in (*flags, ("THREADS", _THREADS))])
-    named = "".join([f"typedef {c} {letter};\n" for letter, c in types])
-    return f'#include "elements.cuh"\nenum {{ {constants} }};\n{named}{body}'
-
-
-@functools.lru_cache(4096)
-def column_plan(body: str, name: str, types: Any, flags: Any, kinds: str, sizes: tuple[int, int, int], run: int, numbers: bytes,
-                device: int, each: int = 4) -> tuple[Plan, int]:
-    """The launch of a kernel that reads columns, and into how many chunks they are cut. numbers: what follows the struct Columns
-    in its first parameter."""
-    share = cut(*sizes, run, machine().attribute("multiprocessors", device), each)
-    fixed = struct.pack("4q", *sizes, share.chunks) + numbers
-
-    def made(run: int, otherwise: Plan | None) -> Plan:
-        side = share.side and min(1 << (-(-sizes[1] // run) - 1).bit_length(), 32)
-        source = column_text(body, types, (*flags, ("SIDE", side), ("RUN", run)))
-        return Plan(kernel(source, name, device), device, share.blocks, _THREADS, kinds, fixed, otherwise=otherwise)
-    return made(share.run, None if share.run == 1 else made(1, None)), share.chunks
-
-
-@functools.lru_cache(4096)
-def joining_plan(body: str, name: str, types: Any, flags: Any, kinds: str, columns: int, chunks: int, numbers: bytes,
-                 device: int) -> Plan:
-    """The launch of a kernel that joins the parts of columns."""
-    source = column_text(body, types, (*flags, ("SIDE", 1), ("RUN", 1)))
-    return Plan(kernel(source, name, device), device, -(-columns // 32), _LAST, kinds,
-                struct.pack("4q", 0, columns, 1, chunks) + numbers)
-
-
 def _totals(parts: CudaArray, chunks: int, columns: int, types: Any, dw: CudaArray | None, db: CudaArray | None) -> CudaArray:
     """(2, columns) of parts (2, chunks, columns): sums of g, and of g times normalised x; they go to db and dw too."""
     flags = _flags(CENTRED=0, BY_ROW=0, WEIGHT=dw is not None, BIAS=db is not None)
