@@ -40,6 +40,11 @@ template <> struct Element<bool> {
 };
 template <> struct Element<bf16> {
     FL_DEVICE bf16 from(float x) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+        unsigned short h;
+        asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(x));
+        return {h};
+#endif
         unsigned u = bits_of_float(x);
         if (x != x) return {(unsigned short)(u >> 16 | 64)};
         return {(unsigned short)((u + 0x7fff + (u >> 16 & 1)) >> 16)};

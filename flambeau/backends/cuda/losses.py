@@ -109,7 +109,9 @@ extern "C" __launch_bounds__(THREADS) __global__ void cross_entropy_backward(
         const int n = (int)f.n, hit = counts ? (int)t : -1;
         apart(own, n, before_runs(own, to_, n), lane, lanes, [&](int i, W *v, auto count) {
             FOR_COUNT v[j] = (KEEP ? v[j] : power(v[j] - top)) * scale;
-            if ((unsigned)(hit - i) < count) FOR_COUNT v[j] -= i + j == hit ? factor : 0;
+            if ((unsigned)(hit - i) < count) {
+                FOR_COUNT v[j] -= i + j == hit ? factor : 0;
+            }
             put(to_ + i, v, count);
         });
         for (int i = n + lane; i < (int)f.wide; i += lanes) to_[i] = to<R>((W)0);

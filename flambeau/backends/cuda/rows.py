@@ -83,12 +83,14 @@ def sharing(n: int, inner: int, run: int) -> Sharing:
         return Sharing(TILE, items if items <= 16 else 0, 1, 32 * lanes)
     run = run if n % run == 0 else 1
     runs, most = -(-n // run), 16 if run == 1 else 8 if run <= 4 else 4
-    if _power(-(-runs // 32)) <= most:
-        return Sharing(WARP, _power(-(-runs // 32)), run, 128)
-    for threads in (256, 512, 1024):
-        if _power(-(-runs // threads)) <= most:
-            return Sharing(BLOCK, _power(-(-runs // threads)), run, threads)
+    for threads in (32, 256, 512, 1024):
+        items = next((n for n in _ITEMS if n * threads >= runs and n <= most), 0)
+        if items:
+            return Sharing(WARP, items, run, 128) if threads == 32 else Sharing(BLOCK, items, run, threads)
     return Sharing(BLOCK, 0, run, 1024)
+
+
+_ITEMS = (1, 2, 3, 4, 6, 8, 12, 16)
 
 
 def _power(n: int) -> int:
