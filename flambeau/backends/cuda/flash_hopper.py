@@ -16,7 +16,7 @@ from .pointwise import STORED
 DEPTHS = (64, 128)
 KEYS = 128         # of a block of the backward kernel: 64 per warpgroup
 # Forward, by depth: (keys of a tile, warpgroups of a block (64 queries each), blocks of a multiprocessor).
-TILES = {64: (128, 2, 2), 128: (128, 2, 1)}
+TILES = {64: (64, 2, 2), 128: (128, 2, 1)}
 SIZES = """// rows of queries, columns (keys); depth and width: columns of query and value. Steps in elements: batch, head, row (column).
 struct Sizes {
     int heads, rows, columns, depth, width, causal;
