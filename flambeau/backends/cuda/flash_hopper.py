@@ -1,0 +1,360 @@
+"""Attention in half precision by warpgroups (native/wgmma.cuh) on devices that have them: heads of 64 or 128 columns, no mask.
+flash.py has the text for all else, and calls this one where it serves."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from .arrays import CudaArray, device_index, windows
+from .driver import machine
+from .launch import plan_of
+from .pointwise import STORED
+
+DEPTHS = (64, 128)
+KEYS = 128         # of a block of the backward kernel: 64 per warpgroup
+# Forward, by depth: (keys of a tile, warpgroups of a block (64 queries each), blocks of a multiprocessor).
+TILES = {64: (64, 2, 2), 128: (128, 2, 1)}
+SIZES = """// rows of queries, columns (keys); depth and width: columns of query and value. Steps in elements: batch, head, row (column).
+struct Sizes {
+    int heads, rows, columns, depth, width, causal;
+    long q[3], k[3], v[3], o[3], mask[4], made[3][3];
+    long all, turns;  // rows of all heads; the numbers that say whose turn it is
+    double scale;
+};
+"""
+_COMMON = """#include "wgmma.cuh"
+typedef {stored} A;
+enum {{ DEPTH = {depth}, KEYS = {keys}, QUERIES = {queries}, GROUPS = {groups}, BLOCKS = {blocks}, THREADS = GROUPS * 128 }};
+""", SIZES + """enum { PANELS = DEPTH / PANEL, PARTS = DEPTH / 8 };  // of a row: panels, and parts of 16 bytes
+const float LOG2_E = 1.4426950408889634f;
+#define FOR(i, n) _Pragma("unroll") for (int i = 0; i < n; i++)
+
+// ROWS rows in memory as a matrix of panels, zeros behind the end. It is there after `arrived` and a barrier.
+template <int ROWS> static __device__ inline void fetch(char *tile, const A *from, long step, int count) {
+    const int at = threadIdx.x % PARTS;
+    const A *source = from + at * 8;
+    tile += at / 8 * ROWS * LINE;
+    _Pragma("unroll") for (int row = threadIdx.x / PARTS; row < ROWS; row += THREADS / PARTS)
+        send_for(part_of(tile, row, at % 8), row < count ? source + row * step : from, row < count);
+}
+// The sums of a warpgroup, of 64 rows from `first` on, as rows of such a matrix; each half of a warp's rows times a number.
+template <int ROWS> static __device__ inline void put(char *tile, const float (&sums)[DEPTH / 2], int first, float above,
+                                                      float below) {
+    const int lane = threadIdx.x % 32, row = first + threadIdx.x % 128 / 32 * 16 + lane % 16;
+    FOR(n, DEPTH / 16) {
+        unsigned four[4];
+        FOR(e, 4) {
+            const float by = e % 2 ? below : above, *x = sums + (2 * n + e / 2) * 4 + e % 2 * 2;
+            four[e] = rounded(x[0] * by, x[1] * by, A{});
+        }
+        store_four(part_of(tile + n / 4 * ROWS * LINE, row, n % 4 * 2 + lane / 16), four);
+    }
+}
+// The matrix to memory.
+template <int ROWS> static __device__ inline void deliver(A *to, long step, char *tile, int count) {
+    const int at = threadIdx.x % PARTS;
+    tile += at / 8 * ROWS * LINE;
+    _Pragma("unroll") for (int row = threadIdx.x / PARTS; row < ROWS; row += THREADS / PARTS)
+        if (row < count) *(Run<A, 8> *)(to + row * step + at * 8) = *(Run<A, 8> *)part_of(tile, row, at % 8);
+}
+// 64 rows from `first` on of one matrix with all rows of another: their products over the columns.
+template <int FIRST, int SECOND> static __device__ inline void scores(float (&made)[SECOND / 2], char *one, int first, char *other) {
+    FOR(d, DEPTH / 16)
+        products(made, along_rows(one + d / 4 * FIRST * LINE + first * LINE + d % 4 * 32),
+                 along_rows(other + d / 4 * SECOND * LINE + d % 4 * 32), d > 0, A{});
+}
+// Sums of a matrix's rows by weights, added to what is there.
+template <int ROWS> static __device__ inline void gather(float (&made)[DEPTH / 2], const unsigned (&weights)[ROWS / 16][4], char *tile,
+                                                         int more) {
+    FOR(j, ROWS / 16) products(made, weights[j], down_columns(tile + j * 2 * ATOM, ROWS * LINE), more || j > 0, A{});
+}
+// Numbers of a warpgroup's rows as the first operand of its products.
+template <int N> static __device__ inline void as_weights(unsigned (&made)[N / 8][4], const float (&x)[N]) {
+    FOR(j, N / 8) FOR(e, 4) {
+        const int at = (2 * j + e / 2) * 4 + e % 2 * 2;
+        made[j][e] = rounded(x[at], x[at + 1], A{});
+    }
+}
+"""
+_FORWARD = """
+// What a warpgroup knows of its rows: the largest score so far (as a power of two), the sum of what the scores became.
+struct Rows { float top[2], total[2], keep[2]; };
+// Scores become weights, as powers of two; keep: what is left of earlier sums.
+static __device__ inline void weigh(float (&score)[KEYS / 2], Rows &rows, float scale, int first, int from, const Sizes &s) {
+    const int lane = threadIdx.x % 32, row = first + threadIdx.x % 128 / 32 * 16 + lane / 4;
+    if (from + KEYS > s.columns || (s.causal && from + KEYS > first + 1)) {
+        const int behind = s.columns - from - lane % 4 * 2;  // columns from here on are not seen
+        FOR(n, KEYS / 8) FOR(e, 4) {
+            const int seen = row + e / 2 * 8 + 1 - from - lane % 4 * 2;
+            if (n * 8 + e % 2 >= (s.causal && seen < behind ? seen : behind)) score[n * 4 + e] = -INFINITY;
+        }
+    }
+    float high[2] = {-INFINITY, -INFINITY}, less[2];
+    FOR(n, KEYS / 8) FOR(e, 4) high[e / 2] = fmaxf(high[e / 2], score[n * 4 + e]);
+    FOR(e, 2) {
+        high[e] = fmaxf(high[e], from_lane(high[e], 1));
+        high[e] = fmaxf(rows.top[e], fmaxf(high[e], from_lane(high[e], 2)) * scale);
+        less[e] = high[e] == -INFINITY ? 0 : high[e];
+        rows.keep[e] = power_of_two(rows.top[e] - less[e]);
+        rows.top[e] = high[e], rows.total[e] *= rows.keep[e];
+    }
+    FOR(n, KEYS / 8) FOR(e, 4) {
+        score[n * 4 + e] = power_of_two(fmaf(score[n * 4 + e], scale, -less[e / 2]));
+        rows.total[e / 2] += score[n * 4 + e];
+    }
+}
+// A block per tile of queries. While a tile of keys is weighed, the sums of the values by the weights before are under way.
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) flash(const Sizes s, A *o, float *statistic, const A *q, const A *k,
+                                                                    const A *v) {
+    enum { ROWS = GROUPS * 64, TILE = KEYS * DEPTH * 2 };
+    SHARED_ROOM(room, ROWS * DEPTH * 2 + 4 * TILE)
+    char *queries = room, *keys = room + ROWS * DEPTH * 2, *values = keys + 2 * TILE;
+    const int tiles = (s.rows + ROWS - 1) / ROWS, tile = tiles - 1 - blockIdx.x % tiles;  // the longest rows first
+    const int group = blockIdx.x / tiles, batch = group / s.heads, head = group % s.heads, lane = threadIdx.x % 32;
+    const int own = threadIdx.x / 128 * 64, first = tile * ROWS + own;  // rows of this warpgroup in the tile, in the head
+    q += batch * s.q[0] + head * s.q[1], k += batch * s.k[0] + head * s.k[1], v += batch * s.v[0] + head * s.v[1];
+    const int end = s.causal && (tile + 1) * ROWS < s.columns ? (tile + 1) * ROWS : s.columns, count = (end + KEYS - 1) / KEYS;
+    const float scale = (float)s.scale * LOG2_E;
+    auto fetched = [&](char *tiles, const A *from, long step, int number) {
+        fetch<KEYS>(tiles + number % 2 * TILE, from + (long)number * KEYS * step, step, s.columns - number * KEYS);
+    };
+    fetch<ROWS>(queries, q + (long)tile * ROWS * s.q[2], s.q[2], s.rows - tile * ROWS);
+    fetched(keys, k, s.k[2], 0);
+    arrived();
+    shown_to_products();
+    __syncthreads();
+    fetched(values, v, s.v[2], 0);
+    if (count > 1) fetched(keys, k, s.k[2], 1);
+    float score[KEYS / 2], made[DEPTH / 2];
+    unsigned weights[KEYS / 16][4];
+    Rows rows = {{-INFINITY, -INFINITY}, {}, {}};
+    products_begin();
+    scores<ROWS, KEYS>(score, queries, own, keys);
+    products_sent();
+    products_done<0>();
+    settled(score);
+    weigh(score, rows, scale, first, 0, s);
+    as_weights(weights, score);
+    FOR(i, DEPTH / 2) made[i] = 0;
+    for (int i = 1; i < count; i++) {
+        arrived();
+        shown_to_products();
+        __syncthreads();
+        if (i + 1 < count) fetched(keys, k, s.k[2], i + 1);
+        fetched(values, v, s.v[2], i);
+        settled(score), settled(made);
+        products_begin();
+        scores<ROWS, KEYS>(score, queries, own, keys + i % 2 * TILE);
+        products_sent();
+        gather<KEYS>(made, weights, values + (i - 1) % 2 * TILE, 1);
+        products_sent();
+        products_done<1>();
+        settled(score);
+        weigh(score, rows, scale, first, i * KEYS, s);
+        products_done<0>();
+        settled(made);
+        FOR(n, DEPTH / 2) made[n] *= rows.keep[n / 2 % 2];
+        as_weights(weights, score);
+    }
+    arrived();
+    shown_to_products();
+    __syncthreads();
+    settled(made);
+    products_begin();
+    gather<KEYS>(made, weights, values + (count - 1) % 2 * TILE, 1);
+    products_sent();
+    products_done<0>();
+    settled(made);
+    float inverse[2];
+    FOR(e, 2) {
+        float sum = rows.total[e] + from_lane(rows.total[e], 1);
+        sum += from_lane(sum, 2);
+        inverse[e] = sum == 0 ? 0 : 1 / sum;
+        const int row = first + threadIdx.x % 128 / 32 * 16 + lane / 4 + e * 8;
+        if (row < s.rows && lane % 4 == 0)
+            statistic[(long)group * s.rows + row] = sum == 0 ? INFINITY : rows.top[e] / LOG2_E + logf(sum);
+    }
+    put<ROWS>(queries, made, own, inverse[0], inverse[1]);
+    __syncthreads();
+    deliver<ROWS>(o + batch * s.o[0] + head * s.o[1] + (long)tile * ROWS * s.o[2], s.o[2], queries, s.rows - tile * ROWS);
+}
+"""
+_BACKWARD = """
+// A block per tile of keys: the gradients of keys and values, and its part in those of the queries. Rows of what is computed are keys,
+// columns are queries. The parts in a query's gradient are added up in memory, in float: by the last tile of keys first, each in its
+// turn, so that they are the same every time; the first tile of keys, whose turn is the last, writes the result. Blocks take numbers
+// when they start, so that whom one waits for has started before it.
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) flash_back(const Sizes s, A *dq, A *dk, A *dv, const A *g, const A *q,
+        const A *k, const A *v, const float *notes, float *sums, int *turns) {
+    enum { TILE = KEYS * DEPTH * 2, SEEN = QUERIES * DEPTH * 2, CHANGES = QUERIES * KEYS * 2, PIECE = QUERIES * DEPTH,
+           WARPS = THREADS / 32 };
+    SHARED_ROOM(room, 2 * TILE + 4 * SEEN + CHANGES + 16 * QUERIES + 16)
+    char *keys = room, *values = keys + TILE, *queries = values + TILE, *grads = queries + 2 * SEEN, *passed = grads + 2 * SEEN;
+    float *norm = (float *)(passed + CHANGES), *less = norm + 2 * QUERIES;
+    int *number = (int *)(less + 2 * QUERIES);
+    if (!threadIdx.x) *number = atomicAdd(turns, 1);
+    __syncthreads();
+    const int tiles = (s.columns + KEYS - 1) / KEYS, count = (s.rows + QUERIES - 1) / QUERIES;
+    const int group = *number / tiles, tile = tiles - 1 - *number % tiles, batch = group / s.heads, head = group % s.heads;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, half = warp / 4, own = half * 64;  // half: which warpgroup
+    const int key = tile * KEYS + warp * 16 + lane / 4;
+    q += batch * s.q[0] + head * s.q[1], k += batch * s.k[0] + head * s.k[1], v += batch * s.v[0] + head * s.v[1];
+    g += batch * s.o[0] + head * s.o[1], dq += batch * s.made[0][0] + head * s.made[0][1];
+    notes += (long)group * s.rows, sums += (long)group * count * PIECE + threadIdx.x * 4, turns += 1 + group * count * WARPS + warp;
+    const float scale = (float)s.scale * LOG2_E;
+    auto fetched = [&](int i) {
+        const int stage = i % 2, from = i * QUERIES;
+        fetch<QUERIES>(queries + stage * SEEN, q + from * s.q[2], s.q[2], s.rows - from);
+        fetch<QUERIES>(grads + stage * SEEN, g + from * s.o[2], s.o[2], s.rows - from);
+        if (threadIdx.x < 2 * QUERIES) {  // behind the end zeros: there the gradient is zero, too
+            const int row = from + threadIdx.x % QUERIES;
+            float *to_ = (threadIdx.x < QUERIES ? norm : less) + stage * QUERIES + threadIdx.x % QUERIES;
+            send_for_one(to_, row < s.rows ? notes + (threadIdx.x < QUERIES ? 0 : s.all) + row : notes, row < s.rows);
+        }
+    };
+    // How many tiles of keys have their part in queries before this one.
+    auto before = [&](int i) {
+        const int last = ((i + 1) * QUERIES - 1) / KEYS;
+        return (s.causal && last < tiles ? last : tiles - 1) - tile;
+    };
+    const int start = s.causal ? tile * KEYS / QUERIES : 0;
+    fetch<KEYS>(keys, k + (long)tile * KEYS * s.k[2], s.k[2], s.columns - tile * KEYS);
+    fetch<KEYS>(values, v + (long)tile * KEYS * s.v[2], s.v[2], s.columns - tile * KEYS);
+    if (start < count) fetched(start);
+    float for_keys[DEPTH / 2], for_values[DEPTH / 2];
+    FOR(i, DEPTH / 2) for_keys[i] = for_values[i] = 0;
+    for (int i = start; i < count; i++) {
+        const int stage = i % 2;
+        float score[QUERIES / 2], change[QUERIES / 2];
+        unsigned weights[QUERIES / 16][4];
+        arrived();
+        shown_to_products();
+        __syncthreads();
+        if (i + 1 < count) fetched(i + 1);
+        products_begin();
+        scores<KEYS, QUERIES>(score, keys, own, queries + stage * SEEN);
+        products_sent();
+        scores<KEYS, QUERIES>(change, values, own, grads + stage * SEEN);
+        products_sent();
+        if (i > start && tile) end_turn(turns + (i - 1) * WARPS, before(i - 1));
+        products_done<1>();
+        settled(score);
+        if ((tile + 1) * KEYS > s.columns || (s.causal && i * QUERIES < tile * KEYS + own + 63)) {
+            FOR(n, QUERIES / 8) FOR(e, 4) {
+                const int row = i * QUERIES + n * 8 + lane % 4 * 2 + e % 2, column = key + e / 2 * 8;
+                if (column >= s.columns || (s.causal && column > row)) score[n * 4 + e] = -INFINITY;
+            }
+        }
+        FOR(n, QUERIES / 8) {
+            const Run<float, 2> two = *(Run<float, 2> *)(norm + stage * QUERIES + n * 8 + lane % 4 * 2);
+            FOR(e, 4) score[n * 4 + e] = power_of_two(fmaf(score[n * 4 + e], scale, -two.at[e % 2]));
+        }
+        as_weights(weights, score);
+        products_begin();
+        gather<QUERIES>(for_values, weights, grads + stage * SEEN, 1);
+        products_sent();
+        products_done<1>();
+        settled(change);
+        FOR(n, QUERIES / 8) {
+            const Run<float, 2> two = *(Run<float, 2> *)(less + stage * QUERIES + n * 8 + lane % 4 * 2);
+            FOR(e, 4) change[n * 4 + e] = score[n * 4 + e] * (change[n * 4 + e] - two.at[e % 2]);
+        }
+        unsigned changes[QUERIES / 16][4];
+        as_weights(changes, change);
+        FOR(j, QUERIES / 16)
+            store_four(part_of(passed + j / 4 * KEYS * LINE, warp * 16 + lane % 16, j % 4 * 2 + lane / 16), changes[j]);
+        shown_to_products();
+        products_begin();
+        gather<QUERIES>(for_keys, changes, queries + stage * SEEN, 1);
+        products_sent();
+        __syncthreads();
+        // 64 rows or 64 columns of the queries' part per warpgroup: the panel of the changes or that of the keys is its own.
+        float part[32];
+        products_begin();
+        FOR(j, KEYS / 16)
+            products(part, down_columns(passed + (QUERIES == 128 ? half : 0) * KEYS * LINE + j * 2 * ATOM, 0),
+                     down_columns(keys + (DEPTH == 128 ? half : 0) * KEYS * LINE + j * 2 * ATOM, 0), j > 0, A{});
+        products_sent();
+        products_done<0>();
+        settled(part), settled(for_keys), settled(for_values);
+        const int turn = before(i);
+        float *sum = sums + (long)i * PIECE;
+        if (turn) wait_turn(turns + i * WARPS, turn);
+        if (tile) {
+            FOR(n, 8) {
+                if (turn) add_four(sum + n * THREADS * 4, part + n * 4);
+                else *(Run<float, 4> *)(sum + n * THREADS * 4) = *(Run<float, 4> *)(part + n * 4);
+            }
+            continue;
+        }
+        FOR(n, 8) {
+            float all[4] = {};
+            if (turn) read_four(all, sum + n * THREADS * 4);
+            FOR(e, 2) {
+                const int row = i * QUERIES + (QUERIES == 128 ? own : 0) + warp % 4 * 16 + lane / 4 + e * 8;
+                const int at = (DEPTH == 128 ? own : 0) + n * 8 + lane % 4 * 2;
+                const float x = (all[2 * e] + part[n * 4 + 2 * e]) * (float)s.scale;
+                const float y = (all[2 * e + 1] + part[n * 4 + 2 * e + 1]) * (float)s.scale;
+                if (row < s.rows) *(unsigned *)(dq + row * s.made[0][2] + at) = rounded(x, y, A{});
+            }
+        }
+    }
+    if (start < count && tile) end_turn(turns + (count - 1) * WARPS, before(count - 1));
+    arrived();
+    __syncthreads();
+    put<KEYS>(keys, for_keys, own, (float)s.scale, (float)s.scale);
+    put<KEYS>(values, for_values, own, 1, 1);
+    __syncthreads();
+    deliver<KEYS>(dk + batch * s.made[1][0] + head * s.made[1][1] + (long)tile * KEYS * s.made[1][2], s.made[1][2], keys,
+                  s.columns - tile * KEYS);
+    deliver<KEYS>(dv + batch * s.made[2][0] + head * s.made[2][1] + (long)tile * KEYS * s.made[2][2], s.made[2][2], values,
+                  s.columns - tile * KEYS);
+}
+"""
+_FORMS = {"flash": _FORWARD, "flash_back": _BACKWARD}
+
+
+@functools.cache
+def _text(name: str, dtype: np.dtype, depth: int, keys: int, queries: int, groups: int, blocks: int) -> str:
+    head = _COMMON[0].format(stored=STORED[dtype], depth=depth, keys=keys, queries=queries, groups=groups, blocks=blocks)
+    return head + _COMMON[1] + _FORMS[name]
+
+
+def serves(q: CudaArray, v: CudaArray, scale: float) -> bool:
+    """Of heads without a mask, whose rows are loaded in 16 bytes."""
+    return (q.shape[3] == v.shape[3] and q.shape[3] in DEPTHS and scale > 0
+            and machine().attribute("capability_major", device_index(q)) == 9)
+
+
+def forward(q: CudaArray, k: CudaArray, v: CudaArray, fixed: bytes, out: CudaArray, statistic: CudaArray) -> None:
+    depth = q.shape[3]
+    keys, groups, each = TILES[depth]
+    text = _text("flash", q.dtype, depth, keys, 64, groups, each)
+    blocks = q.shape[0] * q.shape[1] * -(-q.shape[2] // (64 * groups))
+    shared = (64 * groups + 4 * keys) * depth * 2
+    plan_of(text, "flash", device_index(q), blocks, 128 * groups, "ppppp", fixed, shared).run(out, statistic, q, k, v)
+
+
+def queries_of(depth: int) -> int:
+    """Queries of a tile of the backward kernel: of their gradient each of two warpgroups has a piece of 64 x 64."""
+    return 8192 // depth
+
+
+def room_for_sums(q: CudaArray, k: CudaArray) -> tuple[CudaArray, CudaArray]:
+    """Room for the gradients of queries in float, in tiles, and for whose turn it is: a number per warp and tile, one of blocks."""
+    tiles = q.shape[0] * q.shape[1] * -(-q.shape[2] // queries_of(q.shape[3]))
+    return (windows.empty((tiles, 8192) if k.shape[2] > KEYS else (1, 4), np.dtype(np.float32)),
+            windows.empty((1 + 8 * tiles,), np.dtype(np.int32)))
+
+
+def backward(grad: CudaArray, q: CudaArray, k: CudaArray, v: CudaArray, fixed: bytes, notes: CudaArray, sums: CudaArray,
+             turns: CudaArray, made: Any) -> None:
+    depth, queries = q.shape[3], queries_of(q.shape[3])
+    text = _text("flash_back", q.dtype, depth, KEYS, queries, 2, 1)
+    blocks = q.shape[0] * q.shape[1] * -(-k.shape[2] // KEYS)
+    shared = 4 * KEYS * depth + 8 * queries * depth + 2 * queries * KEYS + 16 * queries + 16
+    plan = plan_of(text, "flash_back", device_index(q), blocks, 256, "p" * 10, fixed, shared)
+    plan.run(*made, grad, q, k, v, notes, sums, turns)
