@@ -262,3 +262,31 @@ def test_work_that_asks_for_other_memory_the_second_time(monkeypatch):
     torch.manual_seed(0)
     same(got, [function(x) for x in given])
     assert program(made).arena is None
+
+
+NORMS = {
+    "layer norm": lambda x, w, b: F.layer_norm(x.float(), (6,), w, b).to(x.dtype),
+    "two dimensions": lambda x, w, b: F.layer_norm(x.float().view(-1, 2, 6), (2, 6)).to(x.dtype).view(-1, 6),
+    "rms norm": lambda x, w, b: F.rms_norm(x.float(), (6,), w).to(x.dtype),
+    "the wide result is read, too": lambda x, w, b: (y := F.layer_norm(x.float(), (6,), w, b)).to(x.dtype) * y.sum().to(x.dtype),
+    "half in, single out": lambda x, w, b: F.layer_norm(x.float(), (6,), w, b),
+    "single in, half out": lambda x, w, b: F.layer_norm(x.float() * 1.5, (6,), w, b).to(x.dtype),
+}
+
+
+@pytest.mark.parametrize("name", NORMS)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_norms_of_half_precision(name, dtype):
+    def build():
+        w, b = draw(6, seed=3).requires_grad_(), draw(6, seed=4).requires_grad_()
+        u = draw(6, 6, seed=5).to(dtype).requires_grad_()
+
+        def step(x):
+            w.grad = b.grad = u.grad = None
+            made = NORMS[name](x @ u, w, b)
+            (made @ made.T.detach()).sum().backward()
+            return made.detach()
+        return step, lambda: [t.grad for t in (u, w, b) if t.grad is not None]
+    compiled = agree(build, [(draw(8, 6, dtype=dtype, seed=n),) for n in range(3)])
+    casts = {"layer norm": 0, "two dimensions": 0, "rms norm": 0}.get(name)
+    assert casts is None or not {"cast", "_to_copy", "fused"} & set(kernels(compiled)), kernels(compiled)

@@ -202,19 +202,19 @@ def _forward(name: str, args: tuple[Any, ...], x: CudaArray, n: int, groups: int
     return (out, *saved)
 
 
-@enter("layer_norm", repeatable=True)
+@enter("layer_norm", repeatable=True, narrow=(0,), typed=5)
 def layer_norm(x: CudaArray, dims: int, weight: Any, bias: Any, eps: float, dtype: Any = None) -> Any:
     """dtype: of the result, where that is rounded to another one than x has; likewise below."""
     shape = x.shape[x.ndim - dims:]
     return _forward("layer_norm_shaped", (x, shape, weight, bias, eps), x, math.prod(shape), 1, 1, weight, bias, eps, True, dtype)
 
 
-@enter("layer_norm_shaped", repeatable=True)
+@enter("layer_norm_shaped", repeatable=True, narrow=(0,), typed=5)
 def layer_norm_shaped(x: CudaArray, shape: Any, weight: Any, bias: Any, eps: float, dtype: Any = None) -> Any:
     return layer_norm(x, len(shape), weight, bias, eps, dtype)
 
 
-@enter("rms_norm", repeatable=True)
+@enter("rms_norm", repeatable=True, narrow=(0,), typed=4)
 def rms_norm(x: CudaArray, dims: int, weight: Any, eps: float, dtype: Any = None) -> Any:
     return _forward("rms_norm", (x, dims, weight, eps), x, math.prod(x.shape[x.ndim - dims:]), 1, 1, weight, None, eps, False,
                     dtype)
@@ -308,7 +308,7 @@ def _given(made: list[Any], dtype: Any) -> list[Any]:
     return [windows.empty(made[0].shape, dtype), *made[1:]]
 
 
-@enter("layer_norm_grad", repeatable=True)
+@enter("layer_norm_grad", repeatable=True, narrow=(0, 1), typed=7)
 def layer_norm_grad(g: CudaArray, x: CudaArray, dims: int, mean: CudaArray, inverse: CudaArray, weight: Any, needs: Any,
                     dtype: Any = None) -> Any:
     """dtype: of the input's gradient; the incoming one's without it. g and x may be of different ones."""
@@ -318,7 +318,7 @@ def layer_norm_grad(g: CudaArray, x: CudaArray, dims: int, mean: CudaArray, inve
     return _row_gradients(made, g, x, math.prod(x.shape[x.ndim - dims:]), 1, 1, mean, inverse, weight)
 
 
-@enter("rms_norm_grad", repeatable=True)
+@enter("rms_norm_grad", repeatable=True, narrow=(0, 1), typed=6)
 def rms_norm_grad(g: CudaArray, x: CudaArray, dims: int, inverse: CudaArray, weight: Any, needs: Any, dtype: Any = None) -> Any:
     if not is_real(x) or not is_real(g):
         return NotImplemented
