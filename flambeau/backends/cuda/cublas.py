@@ -22,8 +22,9 @@ _TYPES = {np.dtype(np.float32): 0, np.dtype(np.float64): 1, np.dtype(np.float16)
           np.dtype(np.complex64): 4, np.dtype(np.complex128): 5}
 _SINGLE, _TF32, _DOUBLE = 68, 77, 70
 _TRANSPOSED = (3, 4)
-_EPILOGUE, _BIASED, _RELU = 7, 4, 2
+_EPILOGUE, _BIASED, _SUMS = 7, 4, 512
 _BATCH, _STEP, _MOST_WORKSPACE = 5, 6, 1
+_UNSUPPORTED = 15
 
 
 class Matrices(NamedTuple):
@@ -50,7 +51,8 @@ def matrices(shape: tuple[int, ...], steps: Any) -> Matrices | None:
 
 
 class Geometry(NamedTuple):
-    """result = alpha * first @ second + beta * result, + bias (one per column)."""
+    """result = alpha * first @ second + beta * result, + bias (one per column). sums: the bias is not added; sums of the first
+    operand's rows are written to it."""
 
     first: Matrices
     second: Matrices
@@ -59,12 +61,16 @@ class Geometry(NamedTuple):
     alpha: complex = 1.0
     beta: complex = 0.0
     bias: bool = False
-    relu: bool = False
+    sums: bool = False
 
 
 @functools.cache
 def library() -> ctypes.CDLL:
     return shared_library("libcublasLt", (13, 12), "library of matrix products")
+
+
+class Unsupported(RuntimeError):
+    """The library does not do this."""
 
 
 def _check(code: int, what: str) -> None:
@@ -116,8 +122,8 @@ class Product:
         # The library counts columns first: row by row, our result is the transposed product of theirs, operands swapped.
         for attribute, matrices in zip(_TRANSPOSED, (g.second, g.first)):
             self._set(description, attribute, ctypes.c_int32(matrices.transposed))
-        if g.bias or g.relu:
-            self._set(description, _EPILOGUE, ctypes.c_int32((_BIASED if g.bias else 0) | (_RELU if g.relu else 0)))
+        if g.bias:
+            self._set(description, _EPILOGUE, ctypes.c_int32(_SUMS if g.sums else _BIASED))
         layouts = [self._layout(m, kind) for m in (g.second, g.first, g.result)]
         self._alive = (description, layouts, _workspace(device, stream))
         found = self._best(description, layouts, device)
@@ -161,7 +167,9 @@ class Product:
         code = lib.cublasLtMatmulAlgoGetHeuristic(_P(_handle(device)), description, first, second, result, result, preference,
                                                   1, ctypes.byref(found), ctypes.byref(count))
         lib.cublasLtMatmulPreferenceDestroy(preference)
-        _check(code or (15 if not count.value else 0), "the choice of an algorithm")
+        if code == _UNSUPPORTED or not count.value:
+            raise Unsupported("CUDA error: cuBLASLt has no algorithm for such a product")
+        _check(code, "the choice of an algorithm")
         return found
 
 
