@@ -105,6 +105,8 @@ def test_a_gpt_step(monkeypatch):
     assert program(compiled).arena is not None
     logits = next(op for op in program(compiled).ops if op.kernel == "logits_loss").args[0]
     assert logits.dtype.itemsize == 2 and logits.strides == (48, 1)
+    back = next(op for op in program(compiled).ops if op.kernel == "logits_loss_backward")
+    assert back.outs[0].storage is back.args[1].storage is logits.storage
 
 
 def loss_of(x, y, **options):

@@ -360,17 +360,20 @@ def _forward(x: CudaArray, target: CudaArray, weight: CudaArray | None, reductio
 
 
 def _backward(grad: CudaArray, x: CudaArray, tops: CudaArray | None, inverse: CudaArray, target: CudaArray,
-              weight: CudaArray | None, total: CudaArray, ignore_index: int, dtype: np.dtype, pitch: int) -> Any:
-    """x: logits, or without tops the powers. The result has rows that are `pitch` elements apart, zeros between them."""
+              weight: CudaArray | None, total: CudaArray, ignore_index: int, dtype: np.dtype, pitch: int,
+              out: CudaArray | None = None) -> Any:
+    """x: logits, or without tops the powers. The result has rows that are `pitch` elements apart, zeros between them; it may lie
+    where x lies."""
     if not grad.dtype == inverse.dtype == total.dtype == WIDE[wide(x.dtype)]:
         return NotImplemented
     x, grad, target, weight = _in_rows(x), contiguous(grad), contiguous(target), None if weight is None else contiguous(weight)
     count, classes = x.shape
-    out = windows.empty((count, pitch), dtype)
+    if out is None or out.strides[0] != pitch * dtype.itemsize:
+        out = windows.empty((count, pitch), dtype)[:, :classes]
     _rows("cross_entropy_backward", _types(x, dtype, target, weight), _flags(weight, tops is None, grad.ndim), count, classes,
           16 // max(x.itemsize, dtype.itemsize), "pppppppp", _sized(x, pitch, ignore_index), device_index(x)).run(
         out, grad, x, inverse if tops is None else tops, inverse, target, x if weight is None else weight, total)
-    return out[:, :classes]
+    return out
 
 
 @enter("cross_entropy", repeatable=True)
@@ -396,12 +399,14 @@ def logits_loss(x: CudaArray, target: CudaArray, weight: CudaArray | None, reduc
     return loss, tops, inverse, total
 
 
-@enter("logits_loss_backward", repeatable=True, narrow=(1,), typed=8, pitched=9)
+@enter("logits_loss_backward", repeatable=True, into=True, narrow=(1,), typed=8, pitched=9, over=1)
 def logits_loss_backward(grad: CudaArray, x: CudaArray, tops: CudaArray, inverse: CudaArray, target: CudaArray,
-                         weight: CudaArray | None, total: CudaArray, ignore_index: int, dtype: Any, pitch: int) -> Any:
+                         weight: CudaArray | None, total: CudaArray, ignore_index: int, dtype: Any, pitch: int,
+                         into: Any = None) -> Any:
     """The gradient of the logits in a dtype, computed in that of the sums and rounded once; pitch: elements from one of its rows
     to the next (between them are zeros), so that rows can start at multiples of 16 bytes."""
-    return _backward(grad, x, tops, inverse, target, weight, total, ignore_index, np.dtype(dtype), pitch)
+    return _backward(grad, x, tops, inverse, target, weight, total, ignore_index, np.dtype(dtype), pitch,
+                     None if into is None else into[0])
 
 
 LEAN["cross_entropy"] = Lean(

@@ -13,10 +13,11 @@ NARROW: dict[str, tuple[int, ...]] = {}
 TYPED: dict[str, int] = {}
 PITCHED: dict[str, int] = {}
 PRODUCTS: set[str] = set()
+OVER: dict[str, int] = {}
 
 
 def kernel(*names: str, repeatable: bool = False, into: bool = False, narrow: tuple[int, ...] = (), typed: int | None = None,
-           pitched: int | None = None, product: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+           pitched: int | None = None, product: bool = False, over: int | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Enters a function under these names. It may return NotImplemented for arguments that are left to others.
 
     repeatable: what it does follows from the geometry of its arrays and from its other arguments, and it is nothing but
@@ -30,6 +31,7 @@ def kernel(*names: str, repeatable: bool = False, into: bool = False, narrow: tu
     pitched: the argument that says how many elements lie between the starts of the first result's rows; behind their ends are
     zeros.
     product: it gives the matrix product of its two arguments.
+    over: the argument that may lie where the first result goes (`into`), element for element.
     """
     def enter(function: Callable[..., Any]) -> Callable[..., Any]:
         for name in names:
@@ -43,6 +45,8 @@ def kernel(*names: str, repeatable: bool = False, into: bool = False, narrow: tu
                 TYPED[name] = typed
             if pitched is not None:
                 PITCHED[name] = pitched
+            if over is not None:
+                OVER[name] = over
             if product:
                 PRODUCTS.add(name)
         return function

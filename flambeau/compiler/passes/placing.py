@@ -3,14 +3,16 @@
 A join whose parts nobody else looks at is no work at all, if the kernels that make the parts can write to windows of other
 memory (`into` in backends/cuda/table.py): the gradients of q, k and v, for one, which attention makes and the layer in front wants
 in one piece. Parts of which that is not true are copied to their windows.
+
+And results that may take the place of what they are made of (`over`): the gradient of logits takes theirs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...backends.cuda.table import INTO
-from ..ir.parts import Op, Value
+from ...backends.cuda.table import INTO, OVER
+from ..ir.parts import Op, Storage, Value, replaced, values_in
 from .narrow import is_fresh, used
 
 
@@ -87,3 +89,28 @@ def translated(v: Value, onto: Value, strides: tuple[int, ...]) -> tuple[int, ..
         far[s] += step // s * (count - 1)
         made.append(step // s * new)
     return tuple(made) if all([far[s] < n for s, n, _ in dims]) else None
+
+
+def overlaid(ops: list[Op], brought: set[int], single: Callable[[Op], bool]) -> list[Op]:
+    """The operations with results in the place of arguments that nobody reads afterwards."""
+    uses = used(ops)
+    instead: dict[int, Storage] = {}
+
+    def change(v: Value) -> Value:
+        return v.over(instead[v.storage.id]) if v.storage.id in instead else v
+
+    for op in ops:
+        if op.kernel in OVER and not single(op) and _can_lie_over(op, change(op.args[OVER[op.kernel]]), op.outs[0], uses, brought):
+            instead[op.outs[0].storage.id] = change(op.args[OVER[op.kernel]]).storage
+        if any([v.storage.id in instead for v in (*op.reads, *op.writes)]):
+            inside = op.writes[len(op.outs):]
+            op.args, op.outs = replaced(op.args, change), [change(o) for o in op.outs]
+            op.reads, op.writes = list(values_in(op.args)), [*op.outs, *[change(w) for w in inside]]
+    return ops
+
+
+def _can_lie_over(op: Op, x: Value, out: Value, uses: dict[int, list[Op]], brought: set[int]) -> bool:
+    if not {x.storage.id, out.storage.id}.isdisjoint(brought) or not is_fresh(x.storage) or not is_fresh(out.storage):
+        return False
+    return uses[x.storage.id][-1] is op and uses[out.storage.id][0] is op and x.key[1:] == out.key[1:] and (
+        x.storage.nbytes == out.storage.nbytes and sum([v.storage is x.storage for v in op.reads]) == 1)

@@ -39,7 +39,7 @@ from ..passes.cleanup import reads_of, simplified
 from ..passes.even import evened
 from ..passes.flat import fused
 from ..passes.narrow import narrowed
-from ..passes.placing import placed
+from ..passes.placing import overlaid, placed
 from ..render.template import Family
 from .device_kernels import Pass, Repeated, is_live, loads_memory, over, overwrites
 from .program import array_at
@@ -104,7 +104,7 @@ class GraphProgram:
             raise toolchain.BuildError("a number is read from a tensor's memory")
         if not exact:
             new_numbers.restart(False)
-            for rewritten in (narrowed, evened, placed, fused):
+            for rewritten in (narrowed, evened, overlaid, placed, fused):
                 self.ops = rewritten(self.ops, brought, is_live)
         self._places(kept, given)
         self.numbers = (ctypes.c_double * max(1, numbers))()
