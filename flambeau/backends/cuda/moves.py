@@ -30,6 +30,15 @@ def copied_(x: CudaArray) -> CudaArray:
     return copied(x, windows.empty(x.shape, x.dtype))
 
 
+@kernel("clone_strided", repeatable=True)
+def clone_strided(x: CudaArray, stride: Any) -> CudaArray:
+    out = blank("clone_strided", x, stride)
+    block = windows.owner(out)
+    if block.nbytes != x.nbytes:  # the holes between the elements
+        fill(windows.over(block, (block.nbytes,), np.dtype(np.uint8), 0, (1,)), 0)
+    return copied(x, out)
+
+
 @kernel("fill")
 def filled(x: CudaArray, value: Any) -> CudaArray:
     made = windows.like(x, x.dtype)

@@ -9,6 +9,7 @@ come the windows that it reads, and those that it writes in place.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import Any, NamedTuple
 
 from ...backends.cpu.pointwise import loops
@@ -60,6 +61,10 @@ class _Group:
         self.touched |= _touched(part.op, part)
         self.written |= {w.storage.id for w in part.op.writes}
         return True
+
+    def come_apart(self) -> None:
+        """Its operations shall stand for themselves, and read what they were captured with."""
+        self.parts, self.touched = [], set().union(*[_touched(op, None) for op in self.ops])
 
 
 def _same_elements(a: Value, b: Value) -> bool:
@@ -133,24 +138,27 @@ def _expression(op: Op, out: Value) -> _Part | None:
 
 
 # --------------------------------------------------------------------------------------------------------------- groups
-def fused(ops: list[Op], brought: set[int], single: Any) -> list[Op]:
+def fused(ops: list[Op], brought: set[int], single: Any, narrow: bool = True) -> list[Op]:
     """The operations with groups in the place of those that they are made of. brought: storages that the caller sees; single:
-    whether an operation has to stay by itself."""
+    whether an operation has to stay by itself; narrow: whether what was widened is read as it was."""
     groups: list[_Group] = []
-    wide = widened(ops)
+    wide = widened(ops) if narrow else {}
     for op in ops:
         part = None if single(op) else _part(op, wide)
         if part is None or not _placed(groups, op, part):
             groups.append(_Group(op, part))
-    made: list[Op] = []
-    seen: dict[int, int] = {}  # storage -> how many groups touch it
-    for group in groups:
-        for i in group.touched:
-            seen[i] = seen.get(i, 0) + 1
-    for group in groups:
-        inside = {p.out.storage.id for p in group.parts if p.out.storage.kind is TEMPORARY and p.out.storage.init is None
-                  and p.out.storage.id not in brought and seen[p.out.storage.id] == 1}
-        made += [_kernel(group, inside)] if _fits(group, inside) else group.ops
+    while True:
+        seen = Counter(i for group in groups for i in group.touched)
+        inside = [{p.out.storage.id for p in group.parts if p.out.storage.kind is TEMPORARY and p.out.storage.init is None
+                   and p.out.storage.id not in brought and seen[p.out.storage.id] == 1} for group in groups]
+        no_kernel = [g for g, own in zip(groups, inside) if g.parts and not _fits(g, own)]
+        if not no_kernel:
+            break
+        if narrow and any([len(g.ops) > 1 for g in no_kernel]):  # some may stand before what widens what they then read
+            return fused(ops, brought, single, narrow=False)
+        for group in no_kernel:
+            group.come_apart()
+    made = [op for group, own in zip(groups, inside) for op in ([_kernel(group, own)] if group.parts else group.ops)]
     return without_dead(made, brought)
 
 

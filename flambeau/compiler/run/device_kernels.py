@@ -133,7 +133,7 @@ def _run(op: Op, args: list[Any], into: list[Any] | None) -> Any:
         made = into or [windows.empty_strided(o.shape, o.strides, o.dtype) for o in op.outs]
         work.run([*made, *targets, *inputs])
         return made
-    if op.kernel == "cast":
+    if op.kernel in ("cast", "_to_copy"):
         out = op.outs[0]
         return cuda.copied(args[0], windows.empty_strided(out.shape, out.strides, out.dtype) if into is None else into[0])
     if op.kernel == "reshape_copy":

@@ -38,6 +38,7 @@ from ..passes.arena import laid_out
 from ..passes.cleanup import reads_of, simplified
 from ..passes.even import evened
 from ..passes.flat import fused
+from ..passes.images import channels_last
 from ..passes.narrow import narrowed
 from ..passes.placing import overlaid, placed
 from ..render.template import Family
@@ -104,6 +105,7 @@ class GraphProgram:
             raise toolchain.BuildError("a number is read from a tensor's memory")
         if not exact:
             new_numbers.restart(False)
+            channels_last(self.ops, brought)
             for rewritten in (narrowed, evened, overlaid, placed, fused):
                 self.ops = rewritten(self.ops, brought, is_live)
         self._places(kept, given)
