@@ -17,13 +17,16 @@ from ...backends.cuda.fused import MOST, Fused, Step
 from ...backends.cuda.pointwise import COMPUTED, STORED
 from ...backends.cuda.table import KERNELS
 from ...backends.facts import COPIES
-from ..ir.parts import CONSTANT, TEMPORARY, Op, Value
+from ..ir.parts import CONSTANT, INPUT, TEMPORARY, Op, Value
 from .cleanup import without_dead
 from .narrow import alike, widened
+from .recompute import recomputed
 
 _MOVES = ("cast", "copy_into")
 _FAR = 60      # how many groups back an operation may look for one to join
 _LONGEST = 64  # operations of a group
+_KEPT = 1 << 26  # bytes up to which a value is kept for the backward pass: it takes time to make it again
+_DEEP = 8        # operations that may lead to one that is made again
 
 
 class _Part(NamedTuple):
@@ -160,6 +163,15 @@ def fused(ops: list[Op], brought: set[int], single: Any, narrow: bool = True) ->
             group.come_apart()
     made = [op for group, own in zip(groups, inside) for op in ([_kernel(group, own)] if group.parts else group.ops)]
     return without_dead(made, brought)
+
+
+def computed_again(ops: list[Op], brought: set[int], single: Any) -> list[Op]:
+    """The operations with large values made again where the backward pass wants them, of what it reads anyway: a kernel that is
+    bound by memory takes no longer for it."""
+    def cheap(op: Op) -> bool:
+        part = None if single(op) else _part(op, {})
+        return part is not None and not any([v.storage.kind is INPUT and v.size > 1 for v in _arrays(part)])
+    return recomputed(ops, brought, cheap, _KEPT, _DEEP)
 
 
 def _placed(groups: list[_Group], op: Op, part: _Part) -> bool:

@@ -37,7 +37,7 @@ from ..ir.parts import CONSTANT, INPUT, SCALAR, TEMPORARY, Op, Storage, Value, n
 from ..passes.arena import laid_out
 from ..passes.cleanup import reads_of, simplified
 from ..passes.even import evened
-from ..passes.flat import fused
+from ..passes.flat import computed_again, fused
 from ..passes.images import channels_last
 from ..passes.narrow import narrowed
 from ..passes.placing import overlaid, placed
@@ -106,7 +106,7 @@ class GraphProgram:
         if not exact:
             new_numbers.restart(False)
             channels_last(self.ops, brought)
-            for rewritten in (narrowed, evened, overlaid, placed, fused):
+            for rewritten in (narrowed, evened, overlaid, placed, computed_again, fused):
                 self.ops = rewritten(self.ops, brought, is_live)
         self._places(kept, given)
         self.numbers = (ctypes.c_double * max(1, numbers))()
