@@ -60,9 +60,9 @@ extern "C" __launch_bounds__(THREADS) __global__ void norm_rows(const Norm f, R 
 }
 
 // SUMS: what the gradients of weight and bias add up over the block's rows goes to parts, (2, blocks, n). A thread has the same
-// columns in every row.
-enum { KEPT = SUMS ? ITEMS * RUN : 1 };
-extern "C" __launch_bounds__(THREADS, SUMS && MODE == WARP ? 3 : 1) __global__ void norm_rows_grad(
+// columns in every row. RESIDENT: blocks that a multiprocessor has at once.
+enum { KEPT = SUMS ? ITEMS * RUN : 1, RESIDENT = !SUMS || MODE != WARP ? 1 : KEPT <= 12 ? 6 : KEPT <= 24 ? 4 : 3 };
+extern "C" __launch_bounds__(THREADS, RESIDENT) __global__ void norm_rows_grad(
         const Norm f, R *o, const G *g, const A *x, const S *mean, const S *inverse, const P *weight, W *parts) {
     const W n = (W)f.s.n;
     W sums[KEPT], dots[KEPT];
@@ -259,8 +259,9 @@ def _summing_plan(types: Any, flags: Any, rows: int, n: int, run: int, device: i
     """The launch of norm_rows_grad with sums of columns, and how many blocks share them; None where rows are too long for it."""
     if any([not share.items or share.threads > 256 for share in (sharing(n, 1, run), sharing(n, 1, 1))]):
         return None
-    at_once = 4 if sharing(n, 1, run).mode == WARP else 1
-    blocks = min(-(-rows // at_once), 3 * machine().attribute("multiprocessors", device))
+    mode, items, each, _ = sharing(n, 1, run)
+    at_once, resident = (4, 6 if items * each <= 12 else 4 if items * each <= 24 else 3) if mode == WARP else (1, 3)
+    blocks = min(-(-rows // at_once), resident * machine().attribute("multiprocessors", device))
 
     def made(run: int, otherwise: Plan | None) -> Plan:
         share = sharing(n, 1, run)
