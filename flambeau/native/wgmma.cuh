@@ -1,4 +1,4 @@
-// Products of matrices in shared memory by a warpgroup, four warps (wgmma of sm_90a): 64 rows by 64 or 128 columns over 16, sums in
+// Products of matrices in shared memory by a warpgroup, four warps (wgmma of sm_90a): 64 rows by 32, 64 or 128 columns over 16, sums in
 // float. A matrix lies in panels: rows of 128 bytes (64 elements), 8 of them an atom of 1024 bytes, whose 16-byte parts change places
 // in each row (part p of row r lies at p ^ r % 8), so that neither rows nor columns meet in one bank. Warp w of the group has rows 16 w
 // to 16 w + 15 of the sums, its lanes what they have in matrix.cuh. Sums are there after `products_done` and `settled`. For the host the
@@ -25,9 +25,11 @@ FL_DEVICE char *part_of(char *panel, int row, int part) { return panel + row * L
 FL_DEVICE unsigned shared_place(const void *at) { return (unsigned)__cvta_generic_to_shared(at); }
 
 #define EIGHT(i) "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3]), "+f"(c[i + 4]), "+f"(c[i + 5]), "+f"(c[i + 6]), "+f"(c[i + 7])
-#define SUMS_32 EIGHT(0), EIGHT(8), EIGHT(16), EIGHT(24)
+#define SUMS_16 EIGHT(0), EIGHT(8)
+#define SUMS_32 SUMS_16, EIGHT(16), EIGHT(24)
 #define SUMS_64 SUMS_32, EIGHT(32), EIGHT(40), EIGHT(48), EIGHT(56)
-#define NAMES_32 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define NAMES_16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
+#define NAMES_32 NAMES_16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
 #define NAMES_64 NAMES_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55," \
     "%56,%57,%58,%59,%60,%61,%62,%63"
 // The first operand in shared memory, or in the registers of the group. more: to what is there; else in its place.
@@ -42,6 +44,8 @@ FL_DEVICE unsigned shared_place(const void *at) { return (unsigned)__cvta_generi
                      " {" NAMES_##n "}, {" a ", " b ", " c2 ", " d "}, " e ", p, 1, 1, " g ";}"                                   \
                      : SUMS_##n : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "l"(y.bits), "r"(more), "n"(V));                    \
     }
+PRODUCTS(bf16, "bf16", "32", 16, "%16", "%17", "%18", "%19", "%20", "%21", "%22")
+PRODUCTS(f16, "f16", "32", 16, "%16", "%17", "%18", "%19", "%20", "%21", "%22")
 PRODUCTS(bf16, "bf16", "64", 32, "%32", "%33", "%34", "%35", "%36", "%37", "%38")
 PRODUCTS(f16, "f16", "64", 32, "%32", "%33", "%34", "%35", "%36", "%37", "%38")
 PRODUCTS(bf16, "bf16", "128", 64, "%64", "%65", "%66", "%67", "%68", "%69", "%70")

@@ -14,7 +14,7 @@ from .launch import plan_of
 from .pointwise import STORED
 
 DEPTHS = (64, 128)
-KEYS = 128         # of a block of the backward kernel: 64 per warpgroup
+KEYS, QUERIES = 128, 64  # of a tile of the backward kernel
 # Forward, by depth: (keys of a tile, warpgroups of a block (64 queries each), blocks of a multiprocessor).
 TILES = {64: (64, 2, 2), 128: (128, 2, 1)}
 SIZES = """// rows of queries, columns (keys); depth and width: columns of query and value. Steps in elements: batch, head, row (column).
@@ -183,30 +183,59 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) flash(const Sizes 
 }
 """
 _BACKWARD = """
+// Scores of 64 keys with queries, these the columns: -inf where a query may not see a key.
+static __device__ inline void hide(float (&score)[QUERIES / 2], int query, int key, const Sizes &s) {
+    const int lane = threadIdx.x % 32;
+    if (key + KEYS <= s.columns && (!s.causal || query >= key + KEYS - 1)) return;
+    query += lane % 4 * 2, key += threadIdx.x / 32 * 16 + lane / 4;
+    FOR(n, QUERIES / 8) FOR(e, 4) {
+        const int column = key + e / 2 * 8;
+        if (column >= s.columns || (s.causal && column > query + n * 8 + e % 2)) score[n * 4 + e] = -INFINITY;
+    }
+}
+// The part of a tile of keys in the gradients of 64 queries (half the columns per warpgroup), when its turn has come.
+static __device__ inline void hand_over(const float (&part)[DEPTH / 4], A *dq, float *sums, const int *turns, int i, int turn,
+                                        int tile, const Sizes &s) {
+    float *sum = sums + (long)i * QUERIES * DEPTH;
+    if (turn) wait_turn(turns + i * (THREADS / 32), turn);
+    FOR(n, DEPTH / 16) {
+        if (tile && turn) add_four(sum + n * THREADS * 4, part + n * 4);
+        else if (tile) *(Run<float, 4> *)(sum + n * THREADS * 4) = *(const Run<float, 4> *)(part + n * 4);
+        else {
+            float all[4] = {};
+            if (turn) read_four(all, sum + n * THREADS * 4);
+            FOR(e, 4) all[e] = (all[e] + part[n * 4 + e]) * (float)s.scale;
+            const int lane = threadIdx.x % 32, row = i * QUERIES + threadIdx.x % 128 / 32 * 16 + lane / 4;
+            const int at = threadIdx.x / 128 * DEPTH / 2 + n * 8 + lane % 4 * 2;
+            FOR(e, 2) if (row + e * 8 < s.rows)
+                *(unsigned *)(dq + (row + e * 8) * s.made[0][2] + at) = rounded(all[2 * e], all[2 * e + 1], A{});
+        }
+    }
+}
 // A block per tile of keys: the gradients of keys and values, and its part in those of the queries. Rows of what is computed are keys,
 // columns are queries. The parts in a query's gradient are added up in memory, in float: by the last tile of keys first, each in its
 // turn, so that they are the same every time; the first tile of keys, whose turn is the last, writes the result. Blocks take numbers
 // when they start, so that whom one waits for has started before it.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) flash_back(const Sizes s, A *dq, A *dk, A *dv, const A *g, const A *q,
         const A *k, const A *v, const float *notes, float *sums, int *turns) {
-    enum { TILE = KEYS * DEPTH * 2, SEEN = QUERIES * DEPTH * 2, CHANGES = QUERIES * KEYS * 2, PIECE = QUERIES * DEPTH,
-           WARPS = THREADS / 32 };
-    SHARED_ROOM(room, 2 * TILE + 4 * SEEN + CHANGES + 16 * QUERIES + 16)
-    char *keys = room, *values = keys + TILE, *queries = values + TILE, *grads = queries + 2 * SEEN, *passed = grads + 2 * SEEN;
-    float *norm = (float *)(passed + CHANGES), *less = norm + 2 * QUERIES;
-    int *number = (int *)(less + 2 * QUERIES);
+    enum { TILE = KEYS * DEPTH * 2, SEEN = QUERIES * DEPTH * 2, PASSED = QUERIES * KEYS * 2, WARPS = THREADS / 32, STAGES = 3,
+           EARLY = DEPTH == 64 };
+    SHARED_ROOM(room, 2 * TILE + STAGES * (2 * SEEN + 8 * QUERIES) + 2 * PASSED + 16)
+    char *keys = room, *values = keys + TILE, *queries = values + TILE, *grads = queries + STAGES * SEEN;
+    char *passed = grads + STAGES * SEEN;  // the gradients of scores, for the products with the keys
+    float *norm = (float *)(passed + 2 * PASSED), *less = norm + STAGES * QUERIES;
+    int *number = (int *)(less + STAGES * QUERIES);
     if (!threadIdx.x) *number = atomicAdd(turns, 1);
     __syncthreads();
     const int tiles = (s.columns + KEYS - 1) / KEYS, count = (s.rows + QUERIES - 1) / QUERIES;
     const int group = *number / tiles, tile = tiles - 1 - *number % tiles, batch = group / s.heads, head = group % s.heads;
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, half = warp / 4, own = half * 64;  // half: which warpgroup
-    const int key = tile * KEYS + warp * 16 + lane / 4;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, own = warp / 4 * 64;  // own: rows of this warpgroup in the tile
     q += batch * s.q[0] + head * s.q[1], k += batch * s.k[0] + head * s.k[1], v += batch * s.v[0] + head * s.v[1];
-    g += batch * s.o[0] + head * s.o[1], dq += batch * s.made[0][0] + head * s.made[0][1];
-    notes += (long)group * s.rows, sums += (long)group * count * PIECE + threadIdx.x * 4, turns += 1 + group * count * WARPS + warp;
+    g += batch * s.o[0] + head * s.o[1], dq += batch * s.made[0][0] + head * s.made[0][1], notes += (long)group * s.rows;
+    sums += (long)group * count * QUERIES * DEPTH + threadIdx.x * 4, turns += 1 + group * count * WARPS + warp;
     const float scale = (float)s.scale * LOG2_E;
     auto fetched = [&](int i) {
-        const int stage = i % 2, from = i * QUERIES;
+        const int stage = i % STAGES, from = i * QUERIES;
         fetch<QUERIES>(queries + stage * SEEN, q + from * s.q[2], s.q[2], s.rows - from);
         fetch<QUERIES>(grads + stage * SEEN, g + from * s.o[2], s.o[2], s.rows - from);
         if (threadIdx.x < 2 * QUERIES) {  // behind the end zeros: there the gradient is zero, too
@@ -224,86 +253,74 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) flash_back(const S
     fetch<KEYS>(keys, k + (long)tile * KEYS * s.k[2], s.k[2], s.columns - tile * KEYS);
     fetch<KEYS>(values, v + (long)tile * KEYS * s.v[2], s.v[2], s.columns - tile * KEYS);
     if (start < count) fetched(start);
-    float for_keys[DEPTH / 2], for_values[DEPTH / 2];
+    float for_keys[DEPTH / 2], for_values[DEPTH / 2], part[DEPTH / 4];
     FOR(i, DEPTH / 2) for_keys[i] = for_values[i] = 0;
+    auto for_queries = [&](int i) {  // half the columns per warpgroup
+        FOR(j, KEYS / 16)
+            products(part, down_columns(passed + i % 2 * PASSED + j * 2 * ATOM, 0),
+                     down_columns(keys + (DEPTH == 128 ? own * 2 * LINE : own) + j * 2 * ATOM, 0), j > 0, A{});
+        products_sent();
+    };
     for (int i = start; i < count; i++) {
-        const int stage = i % 2;
+        char *asked = queries + i % STAGES * SEEN, *grad = grads + i % STAGES * SEEN;
         float score[QUERIES / 2], change[QUERIES / 2];
-        unsigned weights[QUERIES / 16][4];
+        unsigned weights[QUERIES / 16][4], changes[QUERIES / 16][4];
         arrived();
         shown_to_products();
         __syncthreads();
         if (i + 1 < count) fetched(i + 1);
         products_begin();
-        scores<KEYS, QUERIES>(score, keys, own, queries + stage * SEEN);
+        scores<KEYS, QUERIES>(score, keys, own, asked);
         products_sent();
-        scores<KEYS, QUERIES>(change, values, own, grads + stage * SEEN);
-        products_sent();
-        if (i > start && tile) end_turn(turns + (i - 1) * WARPS, before(i - 1));
-        products_done<1>();
+        if (EARLY) scores<KEYS, QUERIES>(change, values, own, grad), products_sent();
+        for_queries(i + 1);  // of the tile before; at first of nothing, which nobody reads
+        products_done<EARLY ? 2 : 1>();
         settled(score);
-        if ((tile + 1) * KEYS > s.columns || (s.causal && i * QUERIES < tile * KEYS + own + 63)) {
-            FOR(n, QUERIES / 8) FOR(e, 4) {
-                const int row = i * QUERIES + n * 8 + lane % 4 * 2 + e % 2, column = key + e / 2 * 8;
-                if (column >= s.columns || (s.causal && column > row)) score[n * 4 + e] = -INFINITY;
-            }
-        }
+        hide(score, i * QUERIES, tile * KEYS, s);
         FOR(n, QUERIES / 8) {
-            const Run<float, 2> two = *(Run<float, 2> *)(norm + stage * QUERIES + n * 8 + lane % 4 * 2);
+            const Run<float, 2> two = *(Run<float, 2> *)(norm + i % STAGES * QUERIES + n * 8 + lane % 4 * 2);
             FOR(e, 4) score[n * 4 + e] = power_of_two(fmaf(score[n * 4 + e], scale, -two.at[e % 2]));
         }
         as_weights(weights, score);
+        if (!EARLY) {
+            products_done<0>();
+            settled(part);
+            if (i > start) hand_over(part, dq, sums, turns, i - 1, before(i - 1), tile, s);
+        }
         products_begin();
-        gather<QUERIES>(for_values, weights, grads + stage * SEEN, 1);
+        if (!EARLY) scores<KEYS, QUERIES>(change, values, own, grad), products_sent();
+        gather<QUERIES>(for_values, weights, grad, 1);
         products_sent();
         products_done<1>();
         settled(change);
+        if (EARLY) settled(part);
         FOR(n, QUERIES / 8) {
-            const Run<float, 2> two = *(Run<float, 2> *)(less + stage * QUERIES + n * 8 + lane % 4 * 2);
+            const Run<float, 2> two = *(Run<float, 2> *)(less + i % STAGES * QUERIES + n * 8 + lane % 4 * 2);
             FOR(e, 4) change[n * 4 + e] = score[n * 4 + e] * (change[n * 4 + e] - two.at[e % 2]);
         }
-        unsigned changes[QUERIES / 16][4];
         as_weights(changes, change);
+        if (EARLY && i > start) hand_over(part, dq, sums, turns, i - 1, before(i - 1), tile, s);
         FOR(j, QUERIES / 16)
-            store_four(part_of(passed + j / 4 * KEYS * LINE, warp * 16 + lane % 16, j % 4 * 2 + lane / 16), changes[j]);
-        shown_to_products();
+            store_four(part_of(passed + i % 2 * PASSED, warp * 16 + lane % 16, j % 4 * 2 + lane / 16), changes[j]);
         products_begin();
-        gather<QUERIES>(for_keys, changes, queries + stage * SEEN, 1);
+        gather<QUERIES>(for_keys, changes, asked, 1);
         products_sent();
-        __syncthreads();
-        // 64 rows or 64 columns of the queries' part per warpgroup: the panel of the changes or that of the keys is its own.
-        float part[32];
-        products_begin();
-        FOR(j, KEYS / 16)
-            products(part, down_columns(passed + (QUERIES == 128 ? half : 0) * KEYS * LINE + j * 2 * ATOM, 0),
-                     down_columns(keys + (DEPTH == 128 ? half : 0) * KEYS * LINE + j * 2 * ATOM, 0), j > 0, A{});
-        products_sent();
-        products_done<0>();
-        settled(part), settled(for_keys), settled(for_values);
-        const int turn = before(i);
-        float *sum = sums + (long)i * PIECE;
-        if (turn) wait_turn(turns + i * WARPS, turn);
-        if (tile) {
-            FOR(n, 8) {
-                if (turn) add_four(sum + n * THREADS * 4, part + n * 4);
-                else *(Run<float, 4> *)(sum + n * THREADS * 4) = *(Run<float, 4> *)(part + n * 4);
-            }
-            continue;
-        }
-        FOR(n, 8) {
-            float all[4] = {};
-            if (turn) read_four(all, sum + n * THREADS * 4);
-            FOR(e, 2) {
-                const int row = i * QUERIES + (QUERIES == 128 ? own : 0) + warp % 4 * 16 + lane / 4 + e * 8;
-                const int at = (DEPTH == 128 ? own : 0) + n * 8 + lane % 4 * 2;
-                const float x = (all[2 * e] + part[n * 4 + 2 * e]) * (float)s.scale;
-                const float y = (all[2 * e + 1] + part[n * 4 + 2 * e + 1]) * (float)s.scale;
-                if (row < s.rows) *(unsigned *)(dq + row * s.made[0][2] + at) = rounded(x, y, A{});
-            }
-        }
+        if (i > start + 1 && tile) end_turn(turns + (i - 2) * WARPS, before(i - 2));
     }
-    if (start < count && tile) end_turn(turns + (count - 1) * WARPS, before(count - 1));
+    products_done<0>();
+    settled(for_keys), settled(for_values);
     arrived();
+    shown_to_products();
+    __syncthreads();
+    if (start < count) {
+        products_begin();
+        for_queries(count - 1);
+        products_done<0>();
+        settled(part);
+        if (start < count - 1 && tile) end_turn(turns + (count - 2) * WARPS, before(count - 2));
+        hand_over(part, dq, sums, turns, count - 1, before(count - 1), tile, s);
+        if (tile) end_turn(turns + (count - 1) * WARPS, before(count - 1));
+    }
     __syncthreads();
     put<KEYS>(keys, for_keys, own, (float)s.scale, (float)s.scale);
     put<KEYS>(values, for_values, own, 1, 1);
@@ -338,23 +355,18 @@ def forward(q: CudaArray, k: CudaArray, v: CudaArray, fixed: bytes, out: CudaArr
     plan_of(text, "flash", device_index(q), blocks, 128 * groups, "ppppp", fixed, shared).run(out, statistic, q, k, v)
 
 
-def queries_of(depth: int) -> int:
-    """Queries of a tile of the backward kernel: of their gradient each of two warpgroups has a piece of 64 x 64."""
-    return 8192 // depth
-
-
 def room_for_sums(q: CudaArray, k: CudaArray) -> tuple[CudaArray, CudaArray]:
     """Room for the gradients of queries in float, in tiles, and for whose turn it is: a number per warp and tile, one of blocks."""
-    tiles = q.shape[0] * q.shape[1] * -(-q.shape[2] // queries_of(q.shape[3]))
-    return (windows.empty((tiles, 8192) if k.shape[2] > KEYS else (1, 4), np.dtype(np.float32)),
+    tiles = q.shape[0] * q.shape[1] * -(-q.shape[2] // QUERIES)
+    return (windows.empty((tiles, QUERIES * q.shape[3]) if k.shape[2] > KEYS else (1, 4), np.dtype(np.float32)),
             windows.empty((1 + 8 * tiles,), np.dtype(np.int32)))
 
 
 def backward(grad: CudaArray, q: CudaArray, k: CudaArray, v: CudaArray, fixed: bytes, notes: CudaArray, sums: CudaArray,
              turns: CudaArray, made: Any) -> None:
-    depth, queries = q.shape[3], queries_of(q.shape[3])
-    text = _text("flash_back", q.dtype, depth, KEYS, queries, 2, 1)
+    depth = q.shape[3]
+    text = _text("flash_back", q.dtype, depth, KEYS, QUERIES, 2, 1)
     blocks = q.shape[0] * q.shape[1] * -(-k.shape[2] // KEYS)
-    shared = 4 * KEYS * depth + 8 * queries * depth + 2 * queries * KEYS + 16 * queries + 16
+    shared = 4 * KEYS * depth + 3 * (4 * QUERIES * depth + 8 * QUERIES) + 4 * QUERIES * KEYS + 16
     plan = plan_of(text, "flash_back", device_index(q), blocks, 256, "p" * 10, fixed, shared)
     plan.run(*made, grad, q, k, v, notes, sums, turns)
