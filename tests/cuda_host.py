@@ -77,9 +77,7 @@ class HostProduct:
             a, b, out = (self._matrices(x, m) for x, m in ((first, g.first), (second, g.second), (result, g.result)))
             wide = np.float64 if g.dtype.kind != "c" else np.complex128
             made = g.alpha * np.matmul(a.astype(wide), b.astype(wide)) + (g.beta * out.astype(wide) if g.beta else 0)
-            if g.sums:
-                self._matrices(bias, Matrices(1, bias.size, bias.size))[0, 0] = a.astype(wide)[0].sum(1).astype(g.dtype)
-            elif bias is not None:
+            if bias is not None:
                 made = made + self._matrices(bias, Matrices(1, bias.size, bias.size))[0]
             out[...] = made.astype(g.dtype)
         finally:

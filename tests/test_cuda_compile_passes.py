@@ -16,6 +16,7 @@ import flambeau as torch
 import flambeau.nn.functional as F
 from flambeau import nn, optim
 from flambeau.backends.cuda import driver, fitted
+from flambeau.compiler.passes import flat
 from flambeau.compiler.passes.arena import laid_out
 from flambeau.compiler.run import graphed
 
@@ -81,8 +82,10 @@ class Block(nn.Module):
         return x + self.down(F.gelu(self.up(self.ln2(x)), approximate="tanh"))
 
 
-def test_a_gpt_step(monkeypatch):
+@pytest.mark.parametrize("kept", [1 << 26, 1 << 9])
+def test_a_gpt_step(kept, monkeypatch):
     monkeypatch.setattr(fitted, "_WORTH", 1)
+    monkeypatch.setattr(flat, "_KEPT", kept)
     given = [(words(2, 8, most=45, seed=2 * n), words(2, 8, most=45, seed=2 * n + 1)) for n in range(4)]
 
     def build():
@@ -107,6 +110,8 @@ def test_a_gpt_step(monkeypatch):
     assert logits.dtype.itemsize == 2 and logits.strides == (48, 1)
     back = next(op for op in program(compiled).ops if op.kernel == "logits_loss_backward")
     assert back.outs[0].storage is back.args[1].storage is logits.storage
+    again = [op for op in program(compiled).ops if op.kernel == "fused" and "gelu, cast, cast, gelu_backward" in op.args[0].text]
+    assert len(again) == (kept < 1 << 26)  # in the last block it is used again before long
 
 
 def loss_of(x, y, **options):
@@ -292,3 +297,17 @@ def test_norms_of_half_precision(name, dtype):
     compiled = agree(build, [(draw(8, 6, dtype=dtype, seed=n),) for n in range(3)])
     casts = {"layer norm": 0, "two dimensions": 0, "rms norm": 0}.get(name)
     assert casts is None or not {"cast", "_to_copy", "fused"} & set(kernels(compiled)), kernels(compiled)
+
+
+def test_groups_that_read_the_same_are_one():
+    """The second cannot join while it is made, as its first operation has nothing to do with the first group."""
+    def build():
+        w = draw(5, 5, seed=3)
+
+        def step(x):
+            a = (x.exp() + 1).tanh()
+            b = a @ w
+            return b, ((b * 2).sigmoid() * x, (x @ w).relu().mul(3) + x)[0], (w.square() + 1).log() * x
+        return step, list
+    compiled = agree(build, [(draw(5, 5, seed=n),) for n in range(3)])
+    assert kernels(compiled).count("fused") == 2

@@ -22,9 +22,8 @@ _TYPES = {np.dtype(np.float32): 0, np.dtype(np.float64): 1, np.dtype(np.float16)
           np.dtype(np.complex64): 4, np.dtype(np.complex128): 5}
 _SINGLE, _TF32, _DOUBLE = 68, 77, 70
 _TRANSPOSED = (3, 4)
-_EPILOGUE, _BIASED, _SUMS = 7, 4, 512
+_EPILOGUE, _BIASED = 7, 4
 _BATCH, _STEP, _MOST_WORKSPACE = 5, 6, 1
-_UNSUPPORTED = 15
 
 
 class Matrices(NamedTuple):
@@ -51,8 +50,7 @@ def matrices(shape: tuple[int, ...], steps: Any) -> Matrices | None:
 
 
 class Geometry(NamedTuple):
-    """result = alpha * first @ second + beta * result, + bias (one per column). sums: the bias is not added; sums of the first
-    operand's rows are written to it."""
+    """result = alpha * first @ second + beta * result, + bias (one per column)."""
 
     first: Matrices
     second: Matrices
@@ -61,16 +59,11 @@ class Geometry(NamedTuple):
     alpha: complex = 1.0
     beta: complex = 0.0
     bias: bool = False
-    sums: bool = False
 
 
 @functools.cache
 def library() -> ctypes.CDLL:
     return shared_library("libcublasLt", (13, 12), "library of matrix products")
-
-
-class Unsupported(RuntimeError):
-    """The library does not do this."""
 
 
 def _check(code: int, what: str) -> None:
@@ -123,7 +116,7 @@ class Product:
         for attribute, matrices in zip(_TRANSPOSED, (g.second, g.first)):
             self._set(description, attribute, ctypes.c_int32(matrices.transposed))
         if g.bias:
-            self._set(description, _EPILOGUE, ctypes.c_int32(_SUMS if g.sums else _BIASED))
+            self._set(description, _EPILOGUE, ctypes.c_int32(_BIASED))
         layouts = [self._layout(m, kind) for m in (g.second, g.first, g.result)]
         self._alive = (description, layouts, _workspace(device, stream))
         found = self._best(description, layouts, device)
@@ -167,9 +160,7 @@ class Product:
         code = lib.cublasLtMatmulAlgoGetHeuristic(_P(_handle(device)), description, first, second, result, result, preference,
                                                   1, ctypes.byref(found), ctypes.byref(count))
         lib.cublasLtMatmulPreferenceDestroy(preference)
-        if code == _UNSUPPORTED or not count.value:
-            raise Unsupported("CUDA error: cuBLASLt has no algorithm for such a product")
-        _check(code, "the choice of an algorithm")
+        _check(code or (15 if not count.value else 0), "the choice of an algorithm")
         return found
 
 

@@ -10,7 +10,7 @@ from ..dtypes import native
 from ..flags import cuda as _flags
 from .arrays import CudaArray, device_index, windows
 from .backend import call, copied
-from .cublas import Geometry, Matrices, Unsupported, matrices
+from .cublas import Geometry, Matrices, matrices
 from .driver import machine
 from .fitted import even_sizes, fit, grown, is_uneven
 from .streams import current
@@ -62,14 +62,13 @@ def _even(a: CudaArray, b: CudaArray, out: CudaArray, first: Matrices, second: M
     return out if target is out else fit(target, out)
 
 
-def _product(a: CudaArray, b: CudaArray, out: CudaArray, alpha: Any, beta: Any, bias: CudaArray | None,
-             sums: bool = False) -> None:
+def _product(a: CudaArray, b: CudaArray, out: CudaArray, alpha: Any, beta: Any, bias: CudaArray | None) -> None:
     first, second, dtype = _matrices(a), _matrices(b), a.dtype
     lead = out.strides[-2] // out.itemsize if out.ndim == 2 and out.shape[0] > 1 else out.shape[-1]
     result = Matrices(out.shape[-2], out.shape[-1], lead, False, *((out.shape[0], out.shape[-1] * out.shape[-2]) if (
         out.ndim == 3) else ()))
     geometry = Geometry(first, second, result, dtype, complex(alpha) if dtype.kind == "c" else float(alpha),
-                        complex(beta) if dtype.kind == "c" else float(beta), bias is not None, sums)
+                        complex(beta) if dtype.kind == "c" else float(beta), bias is not None)
     product = machine().product(geometry, device_index(out), current.stream, bool(_flags.matmul.allow_tf32))
     product.run(a, b, out, *(() if bias is None else (bias,)))
 
@@ -77,24 +76,6 @@ def _product(a: CudaArray, b: CudaArray, out: CudaArray, alpha: Any, beta: Any, 
 @kernel("mm", "bmm", "matmul_2d", repeatable=True, product=True)
 def mm(a: CudaArray, b: CudaArray) -> CudaArray:
     return multiply(a, b)
-
-
-_refused: set[Any] = set()  # of products with sums: what the library does not do
-
-
-@kernel("mm_with_sums", repeatable=True)
-def mm_with_sums(a: CudaArray, b: CudaArray) -> tuple[CudaArray, CudaArray]:
-    """(a @ b, the sums of a's rows): gradients of a layer's weight and bias, from one pass over that of its result."""
-    first, second, key = _matrices(a), _matrices(b), (a.dtype, a.shape, a.strides, b.shape, b.strides)
-    out, sums = windows.empty((a.shape[0], b.shape[1]), a.dtype), windows.empty(a.shape[:1], a.dtype)
-    if first is not None and second is not None and out.size and a.size and key not in _refused and not (
-            is_uneven(first, second, a.dtype)):
-        try:
-            _product(a, b, out, 1, 0, sums, True)
-            return out, sums
-        except Unsupported:
-            _refused.add(key)
-    return multiply(a, b), call("sum_to_size", (a.T, (0,), a.shape[:1]))
 
 
 @kernel("mv", repeatable=True)

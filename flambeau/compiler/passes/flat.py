@@ -65,6 +65,15 @@ class _Group:
         self.written |= {w.storage.id for w in part.op.writes}
         return True
 
+    def take(self, other: _Group) -> bool:
+        """Takes all of another group in, which comes later, if that is right; says whether it did."""
+        before = list(self.ops), list(self.parts), set(self.touched), set(self.written)
+        if len({(v.storage.id, v.offset) for p in (*self.parts, *other.parts) for v in (*_arrays(p), p.out)}) + 2 <= MOST and all(
+                map(self.join, other.parts)):
+            return True
+        self.ops, self.parts, self.touched, self.written = before
+        return False
+
     def come_apart(self) -> None:
         """Its operations shall stand for themselves, and read what they were captured with."""
         self.parts, self.touched = [], set().union(*[_touched(op, None) for op in self.ops])
@@ -150,6 +159,7 @@ def fused(ops: list[Op], brought: set[int], single: Any, narrow: bool = True) ->
         part = None if single(op) else _part(op, wide)
         if part is None or not _placed(groups, op, part):
             groups.append(_Group(op, part))
+    groups = _joined(groups)
     while True:
         seen = Counter(i for group in groups for i in group.touched)
         inside = [{p.out.storage.id for p in group.parts if p.out.storage.kind is TEMPORARY and p.out.storage.init is None
@@ -183,6 +193,22 @@ def _placed(groups: list[_Group], op: Op, part: _Part) -> bool:
         if group.written & touched or group.touched & written:
             return False  # depends on this group: it cannot go before it
     return False
+
+
+def _joined(groups: list[_Group]) -> list[_Group]:
+    """The groups, with those made one that read the same arrays, where the later one can come before what is between them."""
+    left: list[_Group] = []
+    for group in groups:
+        variable = {v.storage.id for p in group.parts for v in _arrays(p) if v.size > 1}
+        for other in left[:-_FAR - 1:-1] if group.parts else ():
+            if other.parts and other.touched & variable and other.take(group):
+                break
+            if other.written & group.touched or other.touched & group.written:
+                left.append(group)
+                break
+        else:
+            left.append(group)
+    return left
 
 
 def _fits(group: _Group, inside: set[int]) -> bool:
