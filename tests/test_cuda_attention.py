@@ -176,5 +176,5 @@ def test_compiles(depth):
         assert compile.cubin(flash._text(name, np.dtype(np.float16), "bool", depth, depth, tile, True), "sm_80")
     if depth in flash_hopper.DEPTHS:
         keys, groups, each = flash_hopper.TILES[depth]
-        for tile in (("flash", keys, 64, groups, each), ("flash_back", flash_hopper.KEYS, flash_hopper.QUERIES, 2, 1)):
+        for tile in (("flash", keys, 64, groups, each), ("flash_back", flash_hopper.KEYS, flash_hopper.QUERIES[depth], 2, 1)):
             assert compile.cubin(flash_hopper._text(tile[0], np.dtype(np.float16), depth, *tile[1:]), "sm_90a")
