@@ -9,7 +9,10 @@
 enum { PANEL = 64, LINE = 128, ATOM = 1024 }; // columns of a panel; bytes of its row, of eight rows
 
 // A matrix as an operand: where the sum runs along its rows, and where it runs down its columns, 16 at a time. apart: bytes between panels.
-template <int TURNED> struct Operand { unsigned long bits; };
+template <int TURNED> struct Operand {
+    unsigned long bits;
+    __device__ Operand operator+(int bytes) const { return {bits + (bytes >> 4)}; }  // further on in shared memory
+};
 FL_DEVICE unsigned shared_place(const void *at);
 FL_DEVICE unsigned long described(const void *at, int apart) {
     return (shared_place(at) & 0x3ffff) >> 4 | (unsigned long)(apart >> 4) << 16 | (unsigned long)(ATOM >> 4) << 32 | 1ul << 62;
@@ -51,6 +54,8 @@ PRODUCTS(f16, "f16", "64", 32, "%32", "%33", "%34", "%35", "%36", "%37", "%38")
 PRODUCTS(bf16, "bf16", "128", 64, "%64", "%65", "%66", "%67", "%68", "%69", "%70")
 PRODUCTS(f16, "f16", "128", 64, "%64", "%65", "%66", "%67", "%68", "%69", "%70")
 
+// A number that is the same in all threads of a warp, said so that the compiler knows.
+FL_DEVICE int uniform(int x) { return __shfl_sync(0xffffffffu, x, 0); }
 FL_DEVICE void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 FL_DEVICE void products_sent() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int LATER> FL_DEVICE void products_done() { asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(LATER) : "memory"); }
@@ -123,6 +128,7 @@ template <int N, int V, class A> void products(float (&c)[N], const unsigned (&x
     }, y.bits, V, more, a);
     __syncthreads();
 }
+FL_DEVICE int uniform(int x) { return x; }
 FL_DEVICE void products_begin() {}
 FL_DEVICE void products_sent() {}
 template <int LATER> void products_done() {}

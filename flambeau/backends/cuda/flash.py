@@ -22,6 +22,7 @@ TILES = {"flash": {64: (64, 4, 16), 128: (32, 4, 32), 256: (16, 4, 16)},
          "flash_queries": {64: (64, 4, 16), 128: (32, 4, 16), 256: (16, 4, 16)},
          "flash_keys": {64: (64, 4, 16), 128: (32, 4, 16), 256: (16, 4, 16)}}
 _WARPS = 4        # of a block that sums rows
+_CACHED = 32 << 20  # bytes that heads at work together may have in the cache
 _COMMON = """#include "matrix.cuh"
 typedef {stored} A;
 typedef {mask} M;
@@ -362,10 +363,12 @@ def _aligned(*arrays: CudaArray) -> bool:
 
 def _sizes(q: CudaArray, k: CudaArray, v: CudaArray, o: CudaArray, mask: CudaArray | None, causal: bool, scale: float,
            made: Any = (), turns: int = 0) -> bytes:
+    """The kernels' first parameter; turns: how many numbers are to become zero."""
     batch, heads, rows, depth = q.shape
-    return struct.pack("6i27qd", heads, rows, k.shape[2], depth, v.shape[3], causal, *steps_of(q), *steps_of(k), *steps_of(v),
+    together = max(_CACHED // (rows * depth * q.itemsize * (4 if made else 2)), 1)
+    return struct.pack("6i28qd", heads, rows, k.shape[2], depth, v.shape[3], causal, *steps_of(q), *steps_of(k), *steps_of(v),
                        *steps_of(o), *([0] * 4 if mask is None else [s // mask.itemsize for s in mask.strides]),
-                       *([n for x in made for n in steps_of(x)] or [0] * 9), batch * heads * rows, turns, scale)
+                       *([n for x in made for n in steps_of(x)] or [0] * 9), batch * heads * rows, turns, together, scale)
 
 
 def forward(q: CudaArray, k: CudaArray, v: CudaArray, mask: CudaArray | None, causal: bool, scale: float, out: CudaArray,
