@@ -14,10 +14,13 @@ TYPED: dict[str, int] = {}
 PITCHED: dict[str, int] = {}
 PRODUCTS: set[str] = set()
 OVER: dict[str, int] = {}
+ADDED: dict[str, int] = {}
+TWICE: dict[str, int] = {}
 
 
 def kernel(*names: str, repeatable: bool = False, into: bool = False, narrow: tuple[int, ...] = (), typed: int | None = None,
-           pitched: int | None = None, product: bool = False, over: int | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+           pitched: int | None = None, product: bool = False, over: int | None = None, added: int | None = None,
+           twice: int | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Enters a function under these names. It may return NotImplemented for arguments that are left to others.
 
     repeatable: what it does follows from the geometry of its arrays and from its other arguments, and it is nothing but
@@ -32,23 +35,19 @@ def kernel(*names: str, repeatable: bool = False, into: bool = False, narrow: tu
     zeros.
     product: it gives the matrix product of its two arguments.
     over: the argument that may lie where the first result goes (`into`), element for element.
+    added: the argument, which may be left out, that is added to the first result: as if that had been done afterwards.
+    twice: the argument, which may be left out, that says in which dtype the first result is written once more, as the last one.
     """
     def enter(function: Callable[..., Any]) -> Callable[..., Any]:
         for name in names:
             KERNELS[name] = function
             NARROW[name] = narrow
-            if repeatable:
-                REPEATABLE.add(name)
-            if into:
-                INTO.add(name)
-            if typed is not None:
-                TYPED[name] = typed
-            if pitched is not None:
-                PITCHED[name] = pitched
-            if over is not None:
-                OVER[name] = over
-            if product:
-                PRODUCTS.add(name)
+            for column, holds in ((REPEATABLE, repeatable), (INTO, into), (PRODUCTS, product)):
+                if holds:
+                    column.add(name)
+            for column, place in ((TYPED, typed), (PITCHED, pitched), (OVER, over), (ADDED, added), (TWICE, twice)):
+                if place is not None:
+                    column[name] = place
         return function
     return enter
 

@@ -14,7 +14,7 @@ from ...backends.cuda.cublas import matrices
 from ...backends.cuda.fitted import even_sizes, is_uneven
 from ...backends.cuda.table import INTO, PITCHED, PRODUCTS
 from ..ir.parts import TEMPORARY, Op, Storage, Value, new_numbers, replaced, values_in
-from .narrow import is_fresh, used
+from .narrow import Uses, is_fresh
 
 
 class _Grown(NamedTuple):
@@ -30,7 +30,7 @@ def evened(ops: list[Op], brought: set[int], single: Callable[[Op], bool]) -> li
     """The operations with even products. brought: storages that the caller sees; single: whether an operation has to stay as it
     is."""
     products = {id(op): needs for op in ops if op.kernel in PRODUCTS and not single(op) and (needs := _needs(op))}
-    uses = used(ops)
+    uses = Uses(ops)
     while products:
         grown = _together(products)
         bad = {i for i, g in grown.items() if i in brought or not _can_grow(i, g, uses[i], products, single)}

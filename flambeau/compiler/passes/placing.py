@@ -13,13 +13,13 @@ from collections.abc import Callable
 
 from ...backends.cuda.table import INTO, OVER
 from ..ir.parts import Op, Storage, Value, replaced, values_in
-from .narrow import is_fresh, used
+from .narrow import Uses, is_fresh
 
 
 def placed(ops: list[Op], brought: set[int], single: Callable[[Op], bool]) -> list[Op]:
     """The operations without such joins. brought: storages that the caller sees; single: whether an operation has to stay as it
     is."""
-    touched = used(ops)
+    touched = Uses(ops)
     left: list[Op] = []
     for op in ops:
         copies = _without(op, touched, brought, single) if op.kernel == "cat" and not single(op) else None
@@ -27,7 +27,7 @@ def placed(ops: list[Op], brought: set[int], single: Callable[[Op], bool]) -> li
     return left
 
 
-def _without(op: Op, touched: dict[int, list[Op]], brought: set[int], single: Callable[[Op], bool]) -> list[Op] | None:
+def _without(op: Op, touched: Uses, brought: set[int], single: Callable[[Op], bool]) -> list[Op] | None:
     """What is left to do where the makers of a join's parts write to its result; None if none of them can."""
     out, parts = op.outs[0], op.args[0]
     if not is_fresh(out.storage) or touched[out.storage.id][0] is not op or not out.covers_storage:
@@ -93,7 +93,7 @@ def translated(v: Value, onto: Value, strides: tuple[int, ...]) -> tuple[int, ..
 
 def overlaid(ops: list[Op], brought: set[int], single: Callable[[Op], bool]) -> list[Op]:
     """The operations with results in the place of arguments that nobody reads afterwards."""
-    uses = used(ops)
+    uses = Uses(ops)
     instead: dict[int, Storage] = {}
 
     def change(v: Value) -> Value:
@@ -109,7 +109,7 @@ def overlaid(ops: list[Op], brought: set[int], single: Callable[[Op], bool]) -> 
     return ops
 
 
-def _can_lie_over(op: Op, x: Value, out: Value, uses: dict[int, list[Op]], brought: set[int]) -> bool:
+def _can_lie_over(op: Op, x: Value, out: Value, uses: Uses, brought: set[int]) -> bool:
     if not {x.storage.id, out.storage.id}.isdisjoint(brought) or not is_fresh(x.storage) or not is_fresh(out.storage):
         return False
     return uses[x.storage.id][-1] is op and uses[out.storage.id][0] is op and x.key[1:] == out.key[1:] and (
