@@ -26,13 +26,14 @@ template <class R, class V> static __device__ inline void store_run(R *to_, cons
         Run<R, STEP> r;
         #pragma unroll
         for (int j = 0; j < STEP; j++) r.at[j] = to<R>(from[at + j]);
-        *(Run<R, STEP> *)(to_ + at) = r;
+        store(to_ + at, r);
     }
 }
 #define FOR_RUN _Pragma("unroll") for (int j = 0; j < RUN; j++)
 #define FOR_OWN _Pragma("unroll") for (int j = 0; j < OWN; j++)
 
 // A chunk of columns, and a thread's share of it: for (Task t(s); t.more(); t.next()). All threads of a block go the same way.
+namespace { // so that shared memory of the same name in another text's library, on a GPU that the host plays, is another
 struct Task {
     const Columns &s;
     const long tiles;
@@ -81,6 +82,7 @@ struct Task {
     }
     __device__ bool first() const { return !lane && real; }
 };
+}
 
 // What `count` parts of a column, `step` apart, make together: blocks of 32 columns and LAST / 32 lanes. All threads come here.
 enum { LAST = 1024 };

@@ -57,6 +57,21 @@ template <class T, class V> FL_DEVICE T to(V x) { return Element<T>::from(x); }
 
 // An aligned run of elements, which is loaded and stored at once.
 template <class T, int N> struct alignas(sizeof(T) * N) Run { T at[N]; };
+// Stores a run at once, in the device's own memory. (Of a plain assignment the compiler may make a store per element.)
+template <class T, int N> FL_DEVICE void store(T *o, const Run<T, N> &run) {
+#ifdef __CUDACC__
+    enum { WORDS = sizeof(run) / 4 };
+    unsigned w[WORDS ? WORDS : 1];
+    if constexpr (sizeof(run) % 4 == 0) memcpy(w, &run, sizeof(run));
+    const unsigned long to = __cvta_generic_to_global(o);
+    if constexpr (sizeof(run) == 16)
+        asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]));
+    else if constexpr (sizeof(run) == 8) asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(to), "r"(w[0]), "r"(w[1]));
+    else if constexpr (sizeof(run) == 4) asm volatile("st.global.b32 [%0], %1;" ::"l"(to), "r"(w[0]));
+    else
+#endif
+        *(Run<T, N> *)o = run;
+}
 template <int N, class T> FL_DEVICE Run<T, N> run_of(const T *from, bool one) { // one: the same element N times
     if (!one) return *(const Run<T, N> *)from;
     Run<T, N> made;

@@ -82,7 +82,7 @@ template <class R> static __device__ inline void put_run(R *o, const W *v) {
         Run<R, STEP> r;
         #pragma unroll
         for (int j = 0; j < STEP; j++) r.at[j] = to<R>(v[at + j]);
-        *(Run<R, STEP> *)(o + at) = r;
+        store(o + at, r);
     }
 }
 template <class R> static __device__ inline void stored(R *o, const Line &l, int k, const W *v) {
