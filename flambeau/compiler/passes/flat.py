@@ -51,6 +51,8 @@ class _Group:
         if not self.parts or self.parts[0].out.size != part.out.size or len(self.parts) >= _LONGEST:
             return False
         for mine in self.parts:
+            if mine.expression == part.expression and _same_reads(mine, part):
+                return False  # what is computed again shall not be kept
             for v in (*_arrays(mine), mine.out):
                 if v.storage is part.out.storage and v.key != part.out.key and not _same_elements(v, part.out):
                     return False
@@ -81,6 +83,11 @@ class _Group:
 
 def _same_elements(a: Value, b: Value) -> bool:
     return a.offset == b.offset and a.dtype == b.dtype and a.size == b.size
+
+
+def _same_reads(a: _Part, b: _Part) -> bool:
+    return a.reads.keys() == b.reads.keys() and all([
+        v is w or (v.__class__ is w.__class__ is Value and v.key == w.key) for v, w in zip(a.reads.values(), b.reads.values())])
 
 
 def _touched(op: Op, part: _Part | None) -> set[int]:
