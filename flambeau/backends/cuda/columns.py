@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from .driver import machine
 from .launch import Plan, kernel
 
-_THREADS, _LAST = 256, 1024  # of a block that reads columns, and of one that joins their chunks
+_THREADS, _LAST = 256, 512  # of a block that reads columns, and of one that joins the chunks of eight
 _AT_LEAST = 4                # runs of a thread in a chunk
 
 
@@ -66,5 +66,5 @@ def joining_plan(body: str, name: str, types: Any, flags: Any, kinds: str, colum
                  device: int) -> Plan:
     """The launch of a kernel that joins the parts of columns."""
     source = column_text(body, types, (*flags, ("SIDE", 1), ("RUN", 1)))
-    return Plan(kernel(source, name, device), device, -(-columns // 32), _LAST, kinds,
+    return Plan(kernel(source, name, device), device, -(-columns // 8), _LAST, kinds,
                 struct.pack("4q", 0, columns, 1, chunks) + numbers)

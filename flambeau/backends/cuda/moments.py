@@ -67,7 +67,7 @@ extern "C" __launch_bounds__(LAST) __global__ void spread(const Batch f, R *o, R
     const long n = f.s.columns;
     FOR_LAST(c, n) {
         const Moments m = together(parts + c, c < n, f.s.chunks, n, {0, 0, 0}, Join());
-        if (c >= n || threadIdx.x >= 32) continue;
+        if (c >= n || threadIdx.x >= EIGHT) continue;
         const W free = m.count - (W)f.correction, made = m.squares / (free > 0 ? free : 0);
         o[c] = to<R>(ROOT ? sqrt(made) : made);
         means[c] = to<R>(m.mean);
@@ -80,7 +80,7 @@ extern "C" __launch_bounds__(LAST) __global__ void statistics(const Batch f, W *
     const long n = f.s.columns;
     FOR_LAST(c, n) {
         const Moments m = together(parts + c, c < n, f.s.chunks, n, {0, 0, 0}, Join());
-        if (c >= n || threadIdx.x >= 32) continue;
+        if (c >= n || threadIdx.x >= EIGHT) continue;
         const W var = m.squares / m.count, free = m.count > 1 ? m.count - 1 : 1, pace = (W)f.momentum;
         mean[c] = m.mean;
         inverse[c] = 1 / sqrt(var + (W)f.eps);
