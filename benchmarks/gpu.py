@@ -186,8 +186,9 @@ def resnet(t: Any, tf32: bool, dtype: Any = None, last: bool = False, inside: Wa
     if last:
         model, x = model.to(memory_format=t.channels_last), x.to(memory_format=t.channels_last)
 
+    t.backends.cudnn.allow_tf32 = tf32
+
     def loss_of(m: Any) -> Any:
-        t.backends.cudnn.allow_tf32 = tf32
         with t.autocast("cuda", dtype=dtype or t.bfloat16, enabled=dtype is not None):
             return F.cross_entropy(m(x), y)
     optimizer = t.optim.SGD(model.parameters(), 0.1, momentum=0.9, weight_decay=5e-4, **options)

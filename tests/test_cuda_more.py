@@ -11,6 +11,7 @@ from test_cuda_rows import with_gradients
 
 import flambeau as fl
 import flambeau.nn.functional as F
+from flambeau.ops.shape.views import clone_strided
 
 pytestmark = needs_gxx
 AT = fl.tensor([2, 0, 2, 1, 3, 2])
@@ -63,6 +64,12 @@ def test_searches_by_an_order(cuda):
     edges, values = draw(3, 9), draw(3, 5, seed=1)
     agree(lambda e, v: fl.searchsorted(e, v, sorter=e.argsort(-1)), edges, values)
     agree(lambda e, v: fl.searchsorted(e[0], v, right=True, sorter=e[0].argsort(-1)), edges, values)
+    agree(lambda e: (fl.searchsorted(e, 0.25), fl.bucketize(1, e)), edges[0].sort().values)
+
+
+def test_copies_with_holes(cuda):
+    holes = lambda x: fl.as_strided(clone_strided(x, (1, 4)), (10,), (1,))
+    agree(holes, draw(2, 3))
 
 
 def test_hashes(cuda):

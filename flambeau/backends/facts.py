@@ -24,10 +24,11 @@ COPIES: dict[str, bool] = {}     # it copies its first array, element by element
 NUMERIC: dict[str, bool] = {}    # its floats enter nothing but arithmetic (true of all pointwise ones)
 APART: dict[str, bool] = {}      # in place, what it reads must not lie in the memory that it writes
 LENIENT: dict[str, bool] = {}    # in place, it only warns where several elements share a place
+IMAGES: dict[str, str] = {}      # whether it "likes" images channels last (matrix units do) or "takes" them, as quickly
 _COLUMNS: dict[str, dict[str, Any]] = {
     "pointwise": POINTWISE, "view": VIEWS, "shape": SHAPES, "batch": BATCHING, "writes": WRITES, "safe": SAFE,
     "dynamic": DYNAMIC, "cheap": CHEAP, "fold": FOLDS, "terms": TERMS, "slopes": SLOPES, "copies": COPIES, "numeric": NUMERIC,
-    "apart": APART, "lenient": LENIENT}
+    "apart": APART, "lenient": LENIENT, "images": IMAGES}
 
 
 class Fold:  # (named tuples take a while to make, at every import)

@@ -90,19 +90,20 @@ template <class R> static __device__ inline void stored(R *o, const Line &l, int
     else put_run(o + l.base + l.at(k), v);
 }
 
+template <class A> static __device__ inline void fetch(W *v, const A *row, const Line &l, int k) {
+    if (MODE == TILE) v[0] = (W)value_of(row[l.at(k) * l.s.inner]);
+    else fetched(row + l.at(k), v);
+}
+
 // A thread's elements of its row.
 template <class A> struct Share {
     const A *row;
     W held[ITEMS ? ITEMS * RUN : 1];
     __device__ Share(const A *x, const Line &l) : row(x + l.base) {
-        if (ITEMS) l.each([&](int k) { fetch(held + k * RUN, l, k); });
-    }
-    __device__ void fetch(W *v, const Line &l, int k) const {
-        if (MODE == TILE) v[0] = (W)value_of(row[l.at(k) * l.s.inner]);
-        else fetched(row + l.at(k), v);
+        if (ITEMS) l.each([&](int k) { fetch(held + k * RUN, row, l, k); });
     }
     __device__ void get(W *v, const Line &l, int k) const {
-        if (!ITEMS) return fetch(v, l, k);
+        if (!ITEMS) return fetch(v, row, l, k);
         #pragma unroll
         for (int j = 0; j < RUN; j++) v[j] = held[k * RUN + j];
     }

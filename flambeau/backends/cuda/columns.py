@@ -50,8 +50,8 @@ def column_text(body: str, types: Any, flags: Any) -> str:
 @functools.lru_cache(4096)
 def column_plan(body: str, name: str, types: Any, flags: Any, kinds: str, sizes: tuple[int, int, int], run: int, numbers: bytes,
                 device: int, each: int = 4) -> tuple[Plan, int]:
-    """The launch of a kernel that reads columns, and into how many chunks they are cut. numbers: what follows the struct Columns
-    in its first parameter; each: blocks of a multiprocessor."""
+    """The launch of a kernel that reads columns, and into how many chunks they are cut. numbers: what follows the struct
+    Columns in its first parameter; each: blocks of a multiprocessor."""
     share = cut(*sizes, run, each * machine().attribute("multiprocessors", device))
     fixed = struct.pack("4q", *sizes, share.chunks) + numbers
 

@@ -16,6 +16,7 @@ from .driver import machine
 from .launch import Plan, kernel, launch, plan_of
 from .pointwise import STORED
 from .rows import BLOCK, WARP, WIDE, Sharing, is_real, text, typed, wide
+from .table import LEAN, Lean
 from .table import kernel as enter
 
 _ROWS = """
@@ -39,7 +40,7 @@ template <class A, class R> static __device__ inline int before_runs(const A *x,
     const int head = (int)((16 - (unsigned long)o % 16) % 16 / sizeof(R)) % RUN;
     return head < n && (unsigned long)(x + head) % (sizeof(A) * RUN) == 0 ? head : n;
 }
-// Takes a row apart: some(first, values, count) for the thread's elements, up to AHEAD runs at a time, which are loaded together.
+// Takes a row apart: some(first, values, count) for the thread's elements; AHEAD runs are loaded together.
 enum { AHEAD = 4 };
 template <class A, class F> static __device__ inline void apart(const A *x, int n, int head, int lane, int lanes, F some) {
     const int end = head + (n - head) / RUN * RUN, hop = lanes * RUN;
@@ -338,8 +339,8 @@ def _flags(weight: CudaArray | None, keep: bool, each: bool) -> Any:
 
 def _forward(x: CudaArray, target: CudaArray, weight: CudaArray | None, reduction: int, ignore_index: int,
              keep: bool) -> tuple[CudaArray, CudaArray, CudaArray, CudaArray, CudaArray]:
-    """The loss; of each row the powers exp(x - largest) if they are kept, the largest and one over the powers' sum; what the loss
-    was divided by. All in the type of sums."""
+    """The loss; of each row the powers exp(x - largest) if they are kept, the largest and one over the powers' sum; what the
+    loss was divided by. All in the type of sums."""
     x, target, weight = _in_rows(x), contiguous(target), None if weight is None else contiguous(weight)
     (count, classes), dtype = x.shape, WIDE[wide(x.dtype)]
     values, tops, inverse = (windows.empty((count,), dtype) for _ in range(3))
@@ -359,17 +360,20 @@ def _forward(x: CudaArray, target: CudaArray, weight: CudaArray | None, reductio
 
 
 def _backward(grad: CudaArray, x: CudaArray, tops: CudaArray | None, inverse: CudaArray, target: CudaArray,
-              weight: CudaArray | None, total: CudaArray, ignore_index: int, dtype: np.dtype, pitch: int) -> Any:
-    """x: logits, or without tops the powers. The result has rows that are `pitch` elements apart, zeros between them."""
+              weight: CudaArray | None, total: CudaArray, ignore_index: int, dtype: np.dtype, pitch: int,
+              out: CudaArray | None = None) -> Any:
+    """x: logits, or without tops the powers. The result has rows that are `pitch` elements apart, zeros between them; it may lie
+    where x lies."""
     if not grad.dtype == inverse.dtype == total.dtype == WIDE[wide(x.dtype)]:
         return NotImplemented
     x, grad, target, weight = _in_rows(x), contiguous(grad), contiguous(target), None if weight is None else contiguous(weight)
     count, classes = x.shape
-    out = windows.empty((count, pitch), dtype)
+    if out is None or out.strides[0] != pitch * dtype.itemsize:
+        out = windows.empty((count, pitch), dtype)[:, :classes]
     _rows("cross_entropy_backward", _types(x, dtype, target, weight), _flags(weight, tops is None, grad.ndim), count, classes,
           16 // max(x.itemsize, dtype.itemsize), "pppppppp", _sized(x, pitch, ignore_index), device_index(x)).run(
         out, grad, x, inverse if tops is None else tops, inverse, target, x if weight is None else weight, total)
-    return out[:, :classes]
+    return out
 
 
 @enter("cross_entropy", repeatable=True)
@@ -386,18 +390,27 @@ def cross_entropy_backward(grad: CudaArray, powers: CudaArray, inverse: CudaArra
     return _backward(grad, powers, None, inverse, target, weight, total, ignore_index, powers.dtype, powers.shape[1])
 
 
-@enter("logits_loss", repeatable=True)
+@enter("logits_loss", repeatable=True, narrow=(0,))
 def logits_loss(x: CudaArray, target: CudaArray, weight: CudaArray | None, reduction: int, ignore_index: int) -> Any:
-    """cross_entropy whose derivative comes from the logits, which nobody changes until then: a compiled program knows that. They
-    may be of half precision; the loss, and for its derivative the rows' largest, one over the sums of their powers and what the
-    loss was divided by are in single precision, as if the logits had been converted first."""
+    """cross_entropy whose derivative comes from the logits, which nobody changes until then: a compiled program knows that.
+    They may be of half precision; the loss, and for its derivative the rows' largest, one over the sums of their powers and what
+    the loss was divided by are in single precision, as if the logits had been converted first."""
     loss, _, tops, inverse, total = _forward(x, target, weight, reduction, ignore_index, False)
     return loss, tops, inverse, total
 
 
-@enter("logits_loss_backward", repeatable=True)
+@enter("logits_loss_backward", repeatable=True, into=True, narrow=(1,), typed=8, pitched=9, over=1)
 def logits_loss_backward(grad: CudaArray, x: CudaArray, tops: CudaArray, inverse: CudaArray, target: CudaArray,
-                         weight: CudaArray | None, total: CudaArray, ignore_index: int, dtype: Any, pitch: int) -> Any:
-    """The gradient of the logits in a dtype, computed in that of the sums and rounded once; pitch: elements from one of its rows
-    to the next (between them are zeros), so that rows can start at multiples of 16 bytes."""
-    return _backward(grad, x, tops, inverse, target, weight, total, ignore_index, np.dtype(dtype), pitch)
+                         weight: CudaArray | None, total: CudaArray, ignore_index: int, dtype: Any, pitch: int,
+                         into: Any = None) -> Any:
+    """The gradient of the logits in a dtype, computed in that of the sums and rounded once; pitch: elements from one of its
+    rows to the next (between them are zeros), so that rows can start at multiples of 16 bytes."""
+    return _backward(grad, x, tops, inverse, target, weight, total, ignore_index, np.dtype(dtype), pitch,
+                     None if into is None else into[0])
+
+
+LEAN["cross_entropy"] = Lean(
+    "cross_entropy_backward", kept=1, size=lambda shape: shape[:1],
+    forward=lambda args: ("logits_loss", args[:5]),
+    backward=lambda args, logits, tops, out: ("logits_loss_backward", [
+        args[0], logits, tops, *args[2:], out.dtype, out.shape[1]]))

@@ -20,14 +20,23 @@ def _window(x: CudaArray, dim: int, *part: int) -> CudaArray:
     return x[(*(_ALL,) * dim, slice(*part))]
 
 
-@kernel("clone", "_to_copy", repeatable=True)
-def to_copy(x: CudaArray, *options: Any) -> CudaArray:
-    return copied(x, blank("clone" if len(options) == 1 else "_to_copy", x, *options))
+@kernel("clone", "_to_copy", repeatable=True, into=True)
+def to_copy(x: CudaArray, *options: Any, into: Any = None) -> CudaArray:
+    return copied(x, blank("clone" if len(options) == 1 else "_to_copy", x, *options) if into is None else into[0])
 
 
 @kernel("copied", repeatable=True)
 def copied_(x: CudaArray) -> CudaArray:
     return copied(x, windows.empty(x.shape, x.dtype))
+
+
+@kernel("clone_strided", repeatable=True)
+def clone_strided(x: CudaArray, stride: Any) -> CudaArray:
+    out = blank("clone_strided", x, stride)
+    block = windows.owner(out)
+    if block.nbytes != x.nbytes:  # the holes between the elements
+        fill(windows.over(block, (block.nbytes,), np.dtype(np.uint8), 0, (1,)), 0)
+    return copied(x, out)
 
 
 @kernel("fill")

@@ -1,8 +1,9 @@
 """Layer, RMS, group and batch norm, and their derivatives.
 
 The first three normalise rows (rows.cuh). Their gradients' sums over rows, for weight and bias, are added up by the kernel that
-has the rows in its registers anyway. Other sums over columns, and all of batch norm (moments.py), go over arrays (outer, columns,
-inner) as columns.cuh says. Both leave parts behind, which a second kernel joins in order: results do not change from run to run.
+has the rows in its registers anyway. Other sums over columns, and all of batch norm (moments.py), go over arrays (outer,
+columns, inner) as columns.cuh says. Both leave parts behind, which a second kernel joins in order: results do not change from run
+to run.
 """
 
 from __future__ import annotations
@@ -60,10 +61,12 @@ extern "C" __launch_bounds__(THREADS) __global__ void norm_rows(const Norm f, R 
 }
 
 // SUMS: what the gradients of weight and bias add up over the block's rows goes to parts, (2, blocks, n). A thread has the same
-// columns in every row, and its sums in shared memory: registers are for rows. RESIDENT: blocks that a multiprocessor has at once.
+// columns in every row, and its sums in shared memory: registers are for rows. RESIDENT: blocks that a multiprocessor has at
+// once. MORE: what is added to the input's gradient; TWICE: it is written in another type, too.
 enum { OWN = ITEMS * RUN, RESIDENT = !SUMS ? 1 : MODE == BLOCK ? 3 : OWN <= 12 ? 8 : OWN <= 24 ? 6 : 4 };
 extern "C" __launch_bounds__(THREADS, RESIDENT) __global__ void norm_rows_grad(
-        const Norm f, R *o, const G *g, const A *x, const S *mean, const S *inverse, const P *weight, W *parts) {
+        const Norm f, R *o, const G *g, const A *x, const S *mean, const S *inverse, const P *weight, const R *more, H *twice,
+        W *parts) {
     const W n = (W)f.s.n;
     __shared__ W sums[SUMS ? OWN : 1][THREADS], dots[SUMS ? OWN : 1][THREADS];
     if (SUMS) {
@@ -91,7 +94,12 @@ extern "C" __launch_bounds__(THREADS, RESIDENT) __global__ void norm_rows_grad(
             a.get(v, l, k), grad.get(d, l, k);
             if (WEIGHT) weights(w, weight, f, l, k);
             FOR_RUN v[j] = ((WEIGHT ? d[j] * w[j] : d[j]) - (v[j] - middle) * over * along - sum) * over;
+            if (MORE) {
+                fetch(d, more + l.base, l, k);
+                FOR_RUN v[j] = d[j] + (W)value_of(to<R>(v[j]));
+            }
             stored(o, l, k, v);
+            if (TWICE) stored(twice, l, k, v);
         });
     }
     if (!SUMS) return;
@@ -164,8 +172,10 @@ def _flags(**flags: Any) -> tuple[tuple[str, int], ...]:
     return tuple([(name, int(value)) for name, value in flags.items()])
 
 
-def _row_types(x: CudaArray, grad: np.dtype, result: np.dtype, saved: np.dtype, weight: CudaArray | None) -> Any:
-    return (*typed(A=x.dtype, R=result, G=grad, S=saved, P=x.dtype if weight is None else weight.dtype), ("W", wide(x.dtype)))
+def _row_types(x: CudaArray, grad: np.dtype, result: np.dtype, saved: np.dtype, weight: CudaArray | None,
+               twice: CudaArray | None = None) -> Any:
+    return (*typed(A=x.dtype, R=result, G=grad, S=saved, P=x.dtype if weight is None else weight.dtype,
+                   H=result if twice is None else twice.dtype), ("W", wide(x.dtype)))
 
 
 def _run(*dtypes: np.dtype) -> int:
@@ -188,26 +198,28 @@ def _forward(name: str, args: tuple[Any, ...], x: CudaArray, n: int, groups: int
     x = contiguous(x)
     weight, bias = (None if a is None else contiguous(a) for a in (weight, bias))
     given = weight if weight is not None else bias
-    flags = _flags(CENTRED=centred, WEIGHT=weight is not None, BIAS=bias is not None, PER=1 if per == 1 else 0, SUMS=0, WANTED=1)
+    flags = _flags(CENTRED=centred, WEIGHT=weight is not None, BIAS=bias is not None, PER=1 if per == 1 else 0, SUMS=0, WANTED=1,
+                   MORE=0, TWICE=0)
     plan(_ROWS, "norm_rows", _row_types(x, x.dtype, out.dtype, inverse.dtype, given), flags, x.size // n, n, 1,
          _run(x.dtype, out.dtype), "pppppp", struct.pack("d3q", eps, groups, n // per, per), device_index(x)).run(
         out, mean, inverse, x, x if weight is None else weight, x if bias is None else bias)
     return (out, *saved)
 
 
-@enter("layer_norm", repeatable=True)
+@enter("layer_norm", repeatable=True, narrow=(0,), typed=5)
 def layer_norm(x: CudaArray, dims: int, weight: Any, bias: Any, eps: float, dtype: Any = None) -> Any:
     """dtype: of the result, where that is rounded to another one than x has; likewise below."""
     shape = x.shape[x.ndim - dims:]
-    return _forward("layer_norm_shaped", (x, shape, weight, bias, eps), x, math.prod(shape), 1, 1, weight, bias, eps, True, dtype)
+    return _forward("layer_norm_shaped", (x, shape, weight, bias, eps), x, math.prod(shape), 1, 1, weight, bias, eps, True,
+                    dtype)
 
 
-@enter("layer_norm_shaped", repeatable=True)
+@enter("layer_norm_shaped", repeatable=True, narrow=(0,), typed=5)
 def layer_norm_shaped(x: CudaArray, shape: Any, weight: Any, bias: Any, eps: float, dtype: Any = None) -> Any:
     return layer_norm(x, len(shape), weight, bias, eps, dtype)
 
 
-@enter("rms_norm", repeatable=True)
+@enter("rms_norm", repeatable=True, narrow=(0,), typed=4)
 def rms_norm(x: CudaArray, dims: int, weight: Any, eps: float, dtype: Any = None) -> Any:
     return _forward("rms_norm", (x, dims, weight, eps), x, math.prod(x.shape[x.ndim - dims:]), 1, 1, weight, None, eps, False,
                     dtype)
@@ -235,8 +247,8 @@ def _column_types(g: CudaArray, x: CudaArray, inverse: CudaArray, dw: CudaArray 
     return (*typed(A=x.dtype, G=g.dtype, S=inverse.dtype, P=x.dtype if given is None else given.dtype), ("W", wide(x.dtype)))
 
 
-def column_sums(g: CudaArray, x: CudaArray, mean: CudaArray | None, inverse: CudaArray, sizes: tuple[int, int, int], by_row: int,
-                each: int, dw: CudaArray | None, db: CudaArray | None) -> CudaArray:
+def column_sums(g: CudaArray, x: CudaArray, mean: CudaArray | None, inverse: CudaArray, sizes: tuple[int, int, int],
+                by_row: int, each: int, dw: CudaArray | None, db: CudaArray | None) -> CudaArray:
     """(2, columns): sums of g, and of g times normalised x, over (outer, columns, inner); they go to db and dw too."""
     types = _column_types(g, x, inverse, dw, db)
     flags = _flags(CENTRED=mean is not None, BY_ROW=by_row, WEIGHT=0, BIAS=0)
@@ -252,7 +264,7 @@ _SUMS = 48 << 10  # bytes of shared memory for what a block adds up
 
 @functools.lru_cache(4096)
 def _summing_plan(types: Any, flags: Any, rows: int, n: int, run: int, device: int) -> tuple[Plan, int] | None:
-    """The launch of norm_rows_grad with sums of columns, and how many blocks share them; None where rows are too long for it."""
+    """The launch of norm_rows_grad with sums of columns, and how many blocks share them; None where rows are too long."""
     each = 2 * WIDE[dict(types)["W"]].itemsize
     if any([not s.items or s.items * s.run * s.threads * each > _SUMS for s in (sharing(n, 1, run), sharing(n, 1, 1))]):
         return None
@@ -262,14 +274,16 @@ def _summing_plan(types: Any, flags: Any, rows: int, n: int, run: int, device: i
 
     def made(run: int, otherwise: Plan | None) -> Plan:
         share = sharing(n, 1, run)
-        return Plan(kernel(text(_ROWS, share, types, flags), "norm_rows_grad", device), device, blocks, share.threads, "ppppppp",
+        return Plan(kernel(text(_ROWS, share, types, flags), "norm_rows_grad", device), device, blocks, share.threads, "p" * 9,
                     struct.pack("3qd3q", rows, n, 1, 0, 1, n, 1), otherwise=otherwise)
     return made(run, None if sharing(n, 1, run).run == 1 else made(1, None)), blocks
 
 
 def _row_gradients(made: list[Any], g: CudaArray, x: CudaArray, n: int, groups: int, per: int, mean: CudaArray | None,
-                   inverse: CudaArray, weight: CudaArray | None) -> Any:
-    """Gradients of input, weight and bias of a norm over rows, into those of `made` that are there."""
+                   inverse: CudaArray, weight: CudaArray | None, more: CudaArray | None = None,
+                   twice: CudaArray | None = None) -> Any:
+    """Gradients of input, weight and bias of a norm over rows, into those of `made` that are there. more: what is added to the
+    first; twice: where it is written once more."""
     dx, dw, db = made
     if not x.size:
         for d in (dw, db):
@@ -279,9 +293,12 @@ def _row_gradients(made: list[Any], g: CudaArray, x: CudaArray, n: int, groups: 
     g, x, inverse, device = contiguous(g), contiguous(x), contiguous(inverse), device_index(x)
     mean, weight = (None if a is None else contiguous(a) for a in (mean, weight))
     result, wanted = g.dtype if dx is None else dx.dtype, dw is not None or db is not None
-    types, run = _row_types(x, g.dtype, result, inverse.dtype, weight), _run(x.dtype, g.dtype, result)
-    flags = functools.partial(_flags, CENTRED=mean is not None, WEIGHT=weight is not None, BIAS=0, PER=1 if per == 1 else 0)
-    arrays = g if dx is None else dx, g, x, inverse if mean is None else mean, inverse, x if weight is None else weight
+    types, run = _row_types(x, g.dtype, result, inverse.dtype, weight, twice), _run(x.dtype, g.dtype, result)
+    flags = functools.partial(_flags, CENTRED=mean is not None, WEIGHT=weight is not None, BIAS=0, PER=1 if per == 1 else 0,
+                              MORE=more is not None, TWICE=twice is not None)
+    first = g if dx is None else dx
+    arrays = (first, g, x, inverse if mean is None else mean, inverse, x if weight is None else weight,
+              first if more is None else contiguous(more), first if twice is None else twice)
     found = _summing_plan(types, flags(SUMS=1, WANTED=dx is not None), x.size // n, n, run, device) if (
         wanted and groups == per == 1) else None
     if found is not None:
@@ -291,7 +308,7 @@ def _row_gradients(made: list[Any], g: CudaArray, x: CudaArray, n: int, groups: 
         _totals(parts, blocks, n, _column_types(g, x, inverse, dw, db), dw, db)
         return tuple(made)
     if dx is not None:
-        plan(_ROWS, "norm_rows_grad", types, flags(SUMS=0, WANTED=1), x.size // n, n, 1, run, "ppppppp",
+        plan(_ROWS, "norm_rows_grad", types, flags(SUMS=0, WANTED=1), x.size // n, n, 1, run, "p" * 9,
              struct.pack("d3q", 0, groups, n // per, per), device).run(*arrays, dx)
     if wanted:
         columns = n * groups // per
@@ -306,17 +323,20 @@ def _given(made: list[Any], dtype: Any) -> list[Any]:
     return [windows.empty(made[0].shape, dtype), *made[1:]]
 
 
-@enter("layer_norm_grad", repeatable=True)
+@enter("layer_norm_grad", repeatable=True, narrow=(0, 1), typed=7, added=8, twice=9)
 def layer_norm_grad(g: CudaArray, x: CudaArray, dims: int, mean: CudaArray, inverse: CudaArray, weight: Any, needs: Any,
-                    dtype: Any = None) -> Any:
-    """dtype: of the input's gradient; the incoming one's without it. g and x may be of different ones."""
+                    dtype: Any = None, more: CudaArray | None = None, also: Any = None) -> Any:
+    """dtype: of the input's gradient; the incoming one's without it. g and x may be of different ones. more: what is added to the
+    input's gradient; also: a dtype that this is given in once more, as the last result."""
     if not is_real(x) or not is_real(g):
         return NotImplemented
     made = _given(blank("layer_norm_grad", g, x, dims, mean, inverse, weight, needs), dtype)
-    return _row_gradients(made, g, x, math.prod(x.shape[x.ndim - dims:]), 1, 1, mean, inverse, weight)
+    twice = None if also is None else windows.empty(x.shape, also)
+    made = _row_gradients(made, g, x, math.prod(x.shape[x.ndim - dims:]), 1, 1, mean, inverse, weight, more, twice)
+    return made if twice is None else (*made, twice)
 
 
-@enter("rms_norm_grad", repeatable=True)
+@enter("rms_norm_grad", repeatable=True, narrow=(0, 1), typed=6)
 def rms_norm_grad(g: CudaArray, x: CudaArray, dims: int, inverse: CudaArray, weight: Any, needs: Any, dtype: Any = None) -> Any:
     if not is_real(x) or not is_real(g):
         return NotImplemented

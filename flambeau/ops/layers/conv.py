@@ -64,23 +64,23 @@ def _grads(grad, stride, padding, dilation, transposed, groups, needs, input_sha
 
 convolution = row(
     "convolution", "input weight bias? stride padding dilation transposed output_padding groups", shape=images.convolution,
-    fused={"input weight bias": _grads},
+    images="likes", fused={"input weight bias": _grads},
     backward=dict(
         input=_input_grad, weight=_weight_grad,
         bias=lambda grad: grad.sum((0, *range(2, grad.ndim)))))
 conv_input = row("conv_input", "grad_output weight bias size stride padding dilation groups", shape=images.conv_input,
-                 node=_AGAIN, backward=dict(
+                 images="likes", node=_AGAIN, backward=dict(
     grad_output=lambda grad, grad_output_shape, weight, stride, padding, dilation, groups: _apply(
         grad, conj(weight), grad_output_shape[2:], stride, padding, dilation, groups),
     weight=lambda grad, grad_output, weight_shape, stride, padding, dilation, groups: conv_weight(
         conj(grad_output), grad, tuple(weight_shape[2:]), stride, padding, dilation, groups)))
 conv_weight = row("conv_weight", "grad_output input size stride padding dilation groups", shape=images.conv_weight,
-                  node=_AGAIN, backward=dict(
+                  images="likes", node=_AGAIN, backward=dict(
     grad_output=_again_output_grad,
     input=lambda grad, grad_output, input_shape, stride, padding, dilation, groups: conv_input(
         conj(grad_output), grad, None, tuple(input_shape[2:]), stride, padding, dilation, groups)))
 row("conv_weight_bias", "grad_output input size stride padding dilation groups", batch="conv_weight",
-    shape=images.conv_weight_bias, node=None)
+    shape=images.conv_weight_bias, images="likes", node=None)
 
 
 # ---------------------------------------------------------------------------------------------------- arguments

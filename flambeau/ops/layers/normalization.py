@@ -24,7 +24,7 @@ from .layouts import channels_last_of, contiguous_copy, dense_channels_last, lai
 
 ndarray = registry.CPU_ARRAY
 _OURS = frozenset((Tensor, Parameter))
-row("batch_norm_grad", "grad_output input weight mean invstd training needs", shape=layers.batch_norm_grad)
+row("batch_norm_grad", "grad_output input weight mean invstd training needs", shape=layers.batch_norm_grad, images="takes")
 row("layer_norm_grad", "grad_output input dims mean rstd weight needs", shape=layers.layer_norm_grad)
 row("rms_norm_grad", "grad_output input dims rstd weight needs", batch="layer_norm_grad", shape=layers.rms_norm_grad)
 row("group_norm_grad", "grad_output input group mean rstd weight needs", shape=layers.group_norm_grad)
@@ -81,7 +81,8 @@ def _batch_fused(grad, input, weight, running_mean, running_var, training, eps, 
 
 _batch_norm = row(
     "native_batch_norm", "input weight bias running_mean! running_var! training momentum eps", shape=layers.batch_norm,
-    kernel="batch_norm", writes="running_mean running_var", constant=(1, 2), fused={"input weight bias": _batch_fused},
+    kernel="batch_norm", writes="running_mean running_var", constant=(1, 2), images="takes",
+    fused={"input weight bias": _batch_fused},
     backward=dict(input=_batch_input, weight=_batch_weight, bias=lambda grad: grad.sum(_others(grad))))
 
 

@@ -166,11 +166,11 @@ def unique_consecutive(input: Tensor, return_inverse: bool = False, return_count
 
 # ------------------------------------------------------------------------------------------------------------ searching
 def _scalar_like(value: Any, other: Tensor) -> Tensor:
-    """A Python number as a zero-dim tensor that does not change the dtype of `other`'s kind."""
+    """A Python number as a zero-dim tensor beside `other` that does not change the dtype of its kind."""
     if isinstance(value, Tensor):
         return value
     dtype = _dtypes.result_type_of(None, other.dtype, _dtypes.of_python(value))
-    return wrap(registry.cpu.asarray(value, dtype.native))
+    return wrap(registry.cpu.asarray(value, dtype.native)).to(other.device)
 
 
 @public(method=False, out="exact")

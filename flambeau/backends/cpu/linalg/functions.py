@@ -268,7 +268,7 @@ def cdist(x1, x2, p=2.0, compute_mode=0):
             elif p == 2:
                 part = np.sqrt((gap * gap).sum(-1))
             elif p == np.inf:
-                part = np.fmax.reduce(gap, axis=-1, initial=0)
+                part = np.fmax(np.fmax.reduce(gap, axis=-1), 0)  # 0 where all are nan
             else:
                 part = (gap ** x1.dtype.type(p)).sum(-1) ** x1.dtype.type(1 / p)
             out[..., i:i + block, :] = part
