@@ -84,12 +84,13 @@ struct Task {
 };
 }
 
-// What `count` parts of a column, `step` apart, make together: blocks of 32 columns and LAST / 32 lanes. All threads come here.
-enum { LAST = 1024 };
+// What `count` parts of a column, `step` apart, make together: blocks of LAST threads have EIGHT columns, so that many of them
+// share the work. All threads come here; those with number below EIGHT have the result.
+enum { LAST = 512, EIGHT = 8 };
 template <class T, class Join> static __device__ inline T together(const T *parts, bool real, long count, long step, T start,
                                                                    Join join) {
     __shared__ T met[LAST];
-    const int lane = threadIdx.x / 32, lanes = blockDim.x / 32;
+    const int lane = threadIdx.x / EIGHT, lanes = LAST / EIGHT;
     T made = start;
     if (real) {
         #pragma unroll 8
@@ -98,13 +99,14 @@ template <class T, class Join> static __device__ inline T together(const T *part
     met[threadIdx.x] = made;
     __syncthreads();
     for (int half = lanes / 2; half; half /= 2) {
-        if (lane < half) met[threadIdx.x] = join(met[threadIdx.x], met[threadIdx.x + half * 32]);
+        if (lane < half) met[threadIdx.x] = join(met[threadIdx.x], met[threadIdx.x + half * EIGHT]);
         __syncthreads();
     }
     made = met[threadIdx.x];
     __syncthreads();
     return made;
 }
-// for each block of 32 columns: c is the thread's
+// for each block's columns: c is the thread's
 #define FOR_LAST(c, columns) \
-    for (long c = (long)blockIdx.x * 32 + threadIdx.x % 32; c - threadIdx.x % 32 < (columns); c += (long)gridDim.x * 32)
+    for (long c = (long)blockIdx.x * EIGHT + threadIdx.x % EIGHT; c - threadIdx.x % EIGHT < (columns); \
+         c += (long)gridDim.x * EIGHT)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from .driver import machine
 from .launch import Plan, kernel
 
-_THREADS, _LAST = 256, 1024  # of a block that reads columns, and of one that joins their chunks
+_THREADS, _LAST = 256, 512  # of a block that reads columns, and of one that joins the chunks of eight
 _AT_LEAST = 4                # runs of a thread in a chunk
 
 
@@ -50,8 +50,8 @@ def column_text(body: str, types: Any, flags: Any) -> str:
 @functools.lru_cache(4096)
 def column_plan(body: str, name: str, types: Any, flags: Any, kinds: str, sizes: tuple[int, int, int], run: int, numbers: bytes,
                 device: int, each: int = 4) -> tuple[Plan, int]:
-    """The launch of a kernel that reads columns, and into how many chunks they are cut. numbers: what follows the struct Columns
-    in its first parameter; each: blocks of a multiprocessor."""
+    """The launch of a kernel that reads columns, and into how many chunks they are cut. numbers: what follows the struct
+    Columns in its first parameter; each: blocks of a multiprocessor."""
     share = cut(*sizes, run, each * machine().attribute("multiprocessors", device))
     fixed = struct.pack("4q", *sizes, share.chunks) + numbers
 
@@ -66,5 +66,5 @@ def joining_plan(body: str, name: str, types: Any, flags: Any, kinds: str, colum
                  device: int) -> Plan:
     """The launch of a kernel that joins the parts of columns."""
     source = column_text(body, types, (*flags, ("SIDE", 1), ("RUN", 1)))
-    return Plan(kernel(source, name, device), device, -(-columns // 32), _LAST, kinds,
+    return Plan(kernel(source, name, device), device, -(-columns // 8), _LAST, kinds,
                 struct.pack("4q", 0, columns, 1, chunks) + numbers)

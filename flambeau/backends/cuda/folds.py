@@ -159,7 +159,7 @@ extern "C" __launch_bounds__(LAST) __global__ void last_columns(const Folded f, 
     const long n = f.s.columns;
     FOR_LAST(c, n) {{
         const W total = together(parts + c, c < n, f.s.chunks, n, (W)({start}), Joining());
-        if (c < n && threadIdx.x < 32) o[c] = finished(total, f.divisor);
+        if (c < n && threadIdx.x < EIGHT) o[c] = finished(total, f.divisor);
     }}
 }}
 """

@@ -40,7 +40,7 @@ template <class A, class R> static __device__ inline int before_runs(const A *x,
     const int head = (int)((16 - (unsigned long)o % 16) % 16 / sizeof(R)) % RUN;
     return head < n && (unsigned long)(x + head) % (sizeof(A) * RUN) == 0 ? head : n;
 }
-// Takes a row apart: some(first, values, count) for the thread's elements, up to AHEAD runs at a time, which are loaded together.
+// Takes a row apart: some(first, values, count) for the thread's elements; AHEAD runs are loaded together.
 enum { AHEAD = 4 };
 template <class A, class F> static __device__ inline void apart(const A *x, int n, int head, int lane, int lanes, F some) {
     const int end = head + (n - head) / RUN * RUN, hop = lanes * RUN;
@@ -339,8 +339,8 @@ def _flags(weight: CudaArray | None, keep: bool, each: bool) -> Any:
 
 def _forward(x: CudaArray, target: CudaArray, weight: CudaArray | None, reduction: int, ignore_index: int,
              keep: bool) -> tuple[CudaArray, CudaArray, CudaArray, CudaArray, CudaArray]:
-    """The loss; of each row the powers exp(x - largest) if they are kept, the largest and one over the powers' sum; what the loss
-    was divided by. All in the type of sums."""
+    """The loss; of each row the powers exp(x - largest) if they are kept, the largest and one over the powers' sum; what the
+    loss was divided by. All in the type of sums."""
     x, target, weight = _in_rows(x), contiguous(target), None if weight is None else contiguous(weight)
     (count, classes), dtype = x.shape, WIDE[wide(x.dtype)]
     values, tops, inverse = (windows.empty((count,), dtype) for _ in range(3))
@@ -392,9 +392,9 @@ def cross_entropy_backward(grad: CudaArray, powers: CudaArray, inverse: CudaArra
 
 @enter("logits_loss", repeatable=True, narrow=(0,))
 def logits_loss(x: CudaArray, target: CudaArray, weight: CudaArray | None, reduction: int, ignore_index: int) -> Any:
-    """cross_entropy whose derivative comes from the logits, which nobody changes until then: a compiled program knows that. They
-    may be of half precision; the loss, and for its derivative the rows' largest, one over the sums of their powers and what the
-    loss was divided by are in single precision, as if the logits had been converted first."""
+    """cross_entropy whose derivative comes from the logits, which nobody changes until then: a compiled program knows that.
+    They may be of half precision; the loss, and for its derivative the rows' largest, one over the sums of their powers and what
+    the loss was divided by are in single precision, as if the logits had been converted first."""
     loss, _, tops, inverse, total = _forward(x, target, weight, reduction, ignore_index, False)
     return loss, tops, inverse, total
 
@@ -403,8 +403,8 @@ def logits_loss(x: CudaArray, target: CudaArray, weight: CudaArray | None, reduc
 def logits_loss_backward(grad: CudaArray, x: CudaArray, tops: CudaArray, inverse: CudaArray, target: CudaArray,
                          weight: CudaArray | None, total: CudaArray, ignore_index: int, dtype: Any, pitch: int,
                          into: Any = None) -> Any:
-    """The gradient of the logits in a dtype, computed in that of the sums and rounded once; pitch: elements from one of its rows
-    to the next (between them are zeros), so that rows can start at multiples of 16 bytes."""
+    """The gradient of the logits in a dtype, computed in that of the sums and rounded once; pitch: elements from one of its
+    rows to the next (between them are zeros), so that rows can start at multiples of 16 bytes."""
     return _backward(grad, x, tops, inverse, target, weight, total, ignore_index, np.dtype(dtype), pitch,
                      None if into is None else into[0])
 

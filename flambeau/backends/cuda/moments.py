@@ -1,7 +1,7 @@
 """Mean and variance in one pass: var, std, and batch norm with its derivative.
 
-Arrays are (outer, columns, inner), and every column has a mean; columns.cuh says how threads share them. Images whose channels lie
-side by side are (all places, channels, 1).
+Arrays are (outer, columns, inner), and every column has a mean; columns.cuh says how threads share them. Images whose channels
+lie side by side are (all places, channels, 1).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ extern "C" __launch_bounds__(LAST) __global__ void spread(const Batch f, R *o, R
     const long n = f.s.columns;
     FOR_LAST(c, n) {
         const Moments m = together(parts + c, c < n, f.s.chunks, n, {0, 0, 0}, Join());
-        if (c >= n || threadIdx.x >= 32) continue;
+        if (c >= n || threadIdx.x >= EIGHT) continue;
         const W free = m.count - (W)f.correction, made = m.squares / (free > 0 ? free : 0);
         o[c] = to<R>(ROOT ? sqrt(made) : made);
         means[c] = to<R>(m.mean);
@@ -80,7 +80,7 @@ extern "C" __launch_bounds__(LAST) __global__ void statistics(const Batch f, W *
     const long n = f.s.columns;
     FOR_LAST(c, n) {
         const Moments m = together(parts + c, c < n, f.s.chunks, n, {0, 0, 0}, Join());
-        if (c >= n || threadIdx.x >= 32) continue;
+        if (c >= n || threadIdx.x >= EIGHT) continue;
         const W var = m.squares / m.count, free = m.count > 1 ? m.count - 1 : 1, pace = (W)f.momentum;
         mean[c] = m.mean;
         inverse[c] = 1 / sqrt(var + (W)f.eps);
@@ -281,7 +281,8 @@ def batch_norm_grad(g: CudaArray, x: CudaArray, weight: Any, mean: CudaArray, in
         sums = column_sums(g, dense, mean, inverse, sizes, 0, 1, dw, db)
     if dx is not None:
         weight = None if weight is None else contiguous(weight)
-        types = (*typed(A=x.dtype, G=g.dtype, S=mean.dtype, P=x.dtype if weight is None else weight.dtype), ("W", wide(x.dtype)))
+        types = (*typed(A=x.dtype, G=g.dtype, S=mean.dtype, P=x.dtype if weight is None else weight.dtype),
+                 ("W", wide(x.dtype)))
         flags = (("EVAL", 0), ("WEIGHT", int(weight is not None)), ("BIAS", 0), ("TRAINING", int(training)))
         target, made = _target(dx, order)
         column_plan(_APPLIED, "gradient", types, flags, "ppppppp", sizes, _run(x.dtype, g.dtype), struct.pack("d", 0.0),

@@ -1,8 +1,9 @@
 """Layer, RMS, group and batch norm, and their derivatives.
 
 The first three normalise rows (rows.cuh). Their gradients' sums over rows, for weight and bias, are added up by the kernel that
-has the rows in its registers anyway. Other sums over columns, and all of batch norm (moments.py), go over arrays (outer, columns,
-inner) as columns.cuh says. Both leave parts behind, which a second kernel joins in order: results do not change from run to run.
+has the rows in its registers anyway. Other sums over columns, and all of batch norm (moments.py), go over arrays (outer,
+columns, inner) as columns.cuh says. Both leave parts behind, which a second kernel joins in order: results do not change from run
+to run.
 """
 
 from __future__ import annotations
@@ -60,16 +61,18 @@ extern "C" __launch_bounds__(THREADS) __global__ void norm_rows(const Norm f, R 
 }
 
 // SUMS: what the gradients of weight and bias add up over the block's rows goes to parts, (2, blocks, n). A thread has the same
-// columns in every row. RESIDENT: blocks that a multiprocessor has at once. MORE: what is added to the input's gradient; TWICE: it
-// is written in another type, too.
-enum { KEPT = SUMS ? ITEMS * RUN : 1, RESIDENT = !SUMS || MODE != WARP ? 1 : KEPT <= 12 ? 6 : KEPT <= 24 ? 4 : 3 };
+// columns in every row, and its sums in shared memory: registers are for rows. RESIDENT: blocks that a multiprocessor has at
+// once. MORE: what is added to the input's gradient; TWICE: it is written in another type, too.
+enum { OWN = ITEMS * RUN, RESIDENT = !SUMS ? 1 : MODE == BLOCK ? 3 : OWN <= 12 ? 8 : OWN <= 24 ? 6 : 4 };
 extern "C" __launch_bounds__(THREADS, RESIDENT) __global__ void norm_rows_grad(
         const Norm f, R *o, const G *g, const A *x, const S *mean, const S *inverse, const P *weight, const R *more, H *twice,
         W *parts) {
     const W n = (W)f.s.n;
-    W sums[KEPT], dots[KEPT];
-    #pragma unroll
-    for (int i = 0; i < KEPT; i++) sums[i] = dots[i] = 0;
+    __shared__ W sums[SUMS ? OWN : 1][THREADS], dots[SUMS ? OWN : 1][THREADS];
+    if (SUMS) {
+        #pragma unroll
+        for (int i = 0; i < OWN; i++) sums[i][threadIdx.x] = dots[i][threadIdx.x] = 0;
+    }
     for (Line l(f.s); l.more(); l.next()) {
         const Share<A> a(x, l);
         const Share<G> grad(g, l);
@@ -81,7 +84,7 @@ extern "C" __launch_bounds__(THREADS, RESIDENT) __global__ void norm_rows_grad(
             FOR_RUN {
                 const W t = WEIGHT ? d[j] * w[j] : d[j], normal = (v[j] - middle) * over;
                 along += t * normal, sum += t;
-                if (SUMS) sums[SUMS ? k * RUN + j : 0] += d[j], dots[SUMS ? k * RUN + j : 0] += d[j] * normal;
+                if (SUMS) sums[k * RUN + j][threadIdx.x] += d[j], dots[k * RUN + j][threadIdx.x] += d[j] * normal;
             }
         });
         if (!WANTED) continue;
@@ -100,24 +103,15 @@ extern "C" __launch_bounds__(THREADS, RESIDENT) __global__ void norm_rows_grad(
         });
     }
     if (!SUMS) return;
-    __shared__ W met[2][SUMS && MODE == WARP ? 32 * KEPT : 1];
-    const Line l(f.s);
+    __syncthreads();
     W *first = parts + blockIdx.x * f.s.n, *second = first + gridDim.x * f.s.n;
-    for (int turn = 0; turn < (MODE == WARP ? THREADS / 32 : 1); turn++) { // warp by warp
-        #pragma unroll
-        for (int k = 0; k < ITEMS; k++) {
-            const int at = (int)l.at(k);
-            if (at >= (int)f.s.n || (MODE == WARP && (int)threadIdx.x / 32 != turn)) continue;
-            FOR_RUN {
-                const W sum = sums[SUMS ? k * RUN + j : 0], dot = dots[SUMS ? k * RUN + j : 0];
-                if (MODE == BLOCK) first[at + j] = sum, second[at + j] = dot;
-                else met[0][at + j] = turn ? met[0][at + j] + sum : sum, met[1][at + j] = turn ? met[1][at + j] + dot : dot;
-            }
-        }
-        if (MODE == WARP) __syncthreads();
+    const int lanes = MODE == WARP ? 32 : THREADS;
+    for (int i = threadIdx.x; i < (int)f.s.n; i += THREADS) { // of all warps, one after the other
+        const int run = i / RUN, row = run / lanes * RUN + i % RUN;
+        W sum = 0, dot = 0;
+        for (int t = run % lanes; t < THREADS; t += lanes) sum += sums[row][t], dot += dots[row][t];
+        first[i] = sum, second[i] = dot;
     }
-    if (MODE == WARP)
-        for (int i = threadIdx.x; i < (int)f.s.n; i += THREADS) first[i] = met[0][i], second[i] = met[1][i];
 }
 """
 _COLUMNS = """
@@ -164,7 +158,7 @@ extern "C" __launch_bounds__(LAST) __global__ void totals(const Dots f, W *sums,
         const bool real = c < n;
         const W sum = together(parts + c, real, f.s.chunks, n, (W)0, Add());
         const W dot = together(parts + f.s.chunks * n + c, real, f.s.chunks, n, (W)0, Add());
-        if (!real || threadIdx.x >= 32) continue;
+        if (!real || threadIdx.x >= EIGHT) continue;
         sums[c] = sum, sums[n + c] = dot;
         if (WEIGHT) dw[c] = to<P>(dot);
         if (BIAS) db[c] = to<P>(sum);
@@ -216,7 +210,8 @@ def _forward(name: str, args: tuple[Any, ...], x: CudaArray, n: int, groups: int
 def layer_norm(x: CudaArray, dims: int, weight: Any, bias: Any, eps: float, dtype: Any = None) -> Any:
     """dtype: of the result, where that is rounded to another one than x has; likewise below."""
     shape = x.shape[x.ndim - dims:]
-    return _forward("layer_norm_shaped", (x, shape, weight, bias, eps), x, math.prod(shape), 1, 1, weight, bias, eps, True, dtype)
+    return _forward("layer_norm_shaped", (x, shape, weight, bias, eps), x, math.prod(shape), 1, 1, weight, bias, eps, True,
+                    dtype)
 
 
 @enter("layer_norm_shaped", repeatable=True, narrow=(0,), typed=5)
@@ -252,8 +247,8 @@ def _column_types(g: CudaArray, x: CudaArray, inverse: CudaArray, dw: CudaArray 
     return (*typed(A=x.dtype, G=g.dtype, S=inverse.dtype, P=x.dtype if given is None else given.dtype), ("W", wide(x.dtype)))
 
 
-def column_sums(g: CudaArray, x: CudaArray, mean: CudaArray | None, inverse: CudaArray, sizes: tuple[int, int, int], by_row: int,
-                each: int, dw: CudaArray | None, db: CudaArray | None) -> CudaArray:
+def column_sums(g: CudaArray, x: CudaArray, mean: CudaArray | None, inverse: CudaArray, sizes: tuple[int, int, int],
+                by_row: int, each: int, dw: CudaArray | None, db: CudaArray | None) -> CudaArray:
     """(2, columns): sums of g, and of g times normalised x, over (outer, columns, inner); they go to db and dw too."""
     types = _column_types(g, x, inverse, dw, db)
     flags = _flags(CENTRED=mean is not None, BY_ROW=by_row, WEIGHT=0, BIAS=0)
@@ -264,13 +259,17 @@ def column_sums(g: CudaArray, x: CudaArray, mean: CudaArray | None, inverse: Cud
     return _totals(parts, chunks, sizes[1], types, dw, db)
 
 
+_SUMS = 48 << 10  # bytes of shared memory for what a block adds up
+
+
 @functools.lru_cache(4096)
 def _summing_plan(types: Any, flags: Any, rows: int, n: int, run: int, device: int) -> tuple[Plan, int] | None:
-    """The launch of norm_rows_grad with sums of columns, and how many blocks share them; None where rows are too long for it."""
-    if any([not share.items or share.threads > 256 for share in (sharing(n, 1, run), sharing(n, 1, 1))]):
+    """The launch of norm_rows_grad with sums of columns, and how many blocks share them; None where rows are too long."""
+    each = 2 * WIDE[dict(types)["W"]].itemsize
+    if any([not s.items or s.items * s.run * s.threads * each > _SUMS for s in (sharing(n, 1, run), sharing(n, 1, 1))]):
         return None
     mode, items, each, _ = sharing(n, 1, run)
-    at_once, resident = (4, 6 if items * each <= 12 else 4 if items * each <= 24 else 3) if mode == WARP else (1, 3)
+    at_once, resident = (4, 8 if items * each <= 12 else 6 if items * each <= 24 else 4) if mode == WARP else (1, 3)
     blocks = min(-(-rows // at_once), resident * machine().attribute("multiprocessors", device))
 
     def made(run: int, otherwise: Plan | None) -> Plan:
