@@ -87,7 +87,6 @@ FL_DEVICE void wait_turn(const int *turn, int before) {
     __syncwarp();
 }
 FL_DEVICE void end_turn(int *turn, int before) {
-    __threadfence();
     __syncwarp();
     if (threadIdx.x % 32 == 0) asm volatile("st.release.gpu.global.s32 [%0], %1;" :: "l"(turn), "r"(before + 1) : "memory");
 }
