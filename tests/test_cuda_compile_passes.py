@@ -311,3 +311,27 @@ def test_groups_that_read_the_same_are_one():
         return step, list
     compiled = agree(build, [(draw(5, 5, seed=n),) for n in range(3)])
     assert kernels(compiled).count("fused") == 2
+
+
+def test_small_conversions_are_done_together():
+    """Those of parameters before the first of them is used, those of gradients before somebody looks at one; in order where
+    somebody writes what they read."""
+    def build():
+        weights = [draw(4, 4, seed=n).requires_grad_() for n in range(4)]
+        state = draw(4, 4, seed=9)
+
+        def step(x):
+            for w in weights:
+                w.grad = None
+            first = state.bfloat16()
+            state.add_(1)
+            y = (x @ first) @ state.bfloat16()
+            with torch.autocast("cuda", dtype=torch.bfloat16):
+                for w in weights:
+                    y = y @ w
+            y.float().square().sum().backward()
+            return y.detach(), sum([w.grad for w in weights])
+        return step, lambda: [state, *[w.grad for w in weights]]
+    compiled = agree(build, [(draw(4, 4, dtype=torch.bfloat16, seed=n),) for n in range(3)])
+    sizes = [len(op.outs) for op in program(compiled).ops if op.kernel == "casts"]
+    assert sizes == [5, 4] and not {"cast", "_to_copy"} & set(kernels(compiled)[-3:])
