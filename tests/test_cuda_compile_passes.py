@@ -334,4 +334,4 @@ def test_small_conversions_are_done_together():
         return step, lambda: [state, *[w.grad for w in weights]]
     compiled = agree(build, [(draw(4, 4, dtype=torch.bfloat16, seed=n),) for n in range(3)])
     sizes = [len(op.outs) for op in program(compiled).ops if op.kernel == "casts"]
-    assert sizes == [5, 4] and not {"cast", "_to_copy"} & set(kernels(compiled)[-3:])
+    assert sizes == [4, 3]  # (the state's are part of a kernel with its change, a gradient's of one with the sum)
