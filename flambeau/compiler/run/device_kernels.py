@@ -42,8 +42,8 @@ class Pass:
         return found
 
     def _targets(self, op: Op) -> list[Any] | None:
-        """Where the results of an operation belong, if that is memory which is there, or a part of more, and its kernel can write
-        to such."""
+        """Where the results of an operation belong, if that is memory which is there, or a part of more, and its kernel can
+        write to such."""
         if (op.kernel not in INTO and op.kernel not in _OWN) or all([
                 o.covers_storage and o.storage.id not in self.blocks for o in op.outs]):
             return None
