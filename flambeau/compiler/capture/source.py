@@ -3,7 +3,6 @@ has: a file that was edited meanwhile, or code without a source, says nothing ab
 """
 
 from __future__ import annotations
-import __future__
 
 import ast
 import contextlib
@@ -81,7 +80,6 @@ def _holds(node: Any, code: CodeType) -> bool:
 
 
 _files: dict[str, _File] = {}
-_ANNOTATIONS = __future__.annotations.compiler_flag  # code that is made as text has the flag of the file that makes it
 
 
 def node_of(code: CodeType, table: dict[str, Any]) -> Any:
@@ -103,8 +101,7 @@ def node_of(code: CodeType, table: dict[str, Any]) -> Any:
 def _same(a: CodeType, b: CodeType) -> bool:
     """Whether two code objects do the same."""
     if (a.co_code != b.co_code or a.co_names != b.co_names or a.co_varnames != b.co_varnames
-            or a.co_freevars != b.co_freevars or len(a.co_consts) != len(b.co_consts)
-            or (a.co_flags ^ b.co_flags) & ~_ANNOTATIONS):
+            or a.co_freevars != b.co_freevars or len(a.co_consts) != len(b.co_consts) or a.co_flags != b.co_flags):
         return False
     return all(_same(x, y) if isinstance(x, CodeType) and isinstance(y, CodeType) else repr(x) == repr(y)
                for x, y in zip(a.co_consts, b.co_consts))
