@@ -311,9 +311,12 @@ class HostMachine:
         return "sm_90"
 
     def load(self, text, device):
-        names = re.findall(r"__global__ void (?:__launch_bounds__\(\w+\) )?(\w+)\(", text)
+        names = re.findall(r"__global__ void (?:__launch_bounds__\([\w, ]+\) )?(\w+)\(", text)
         calls = [f"HOST_KERNEL({name})\n" for name in names]
         return ctypes.CDLL(str(built(f'#include "cuda_on_host.h"\n{text}{"".join(calls)}', "cudakernels")))
+
+    def allow_shared(self, function, nbytes):
+        assert nbytes <= 227 << 10, "no multiprocessor has so much"
 
     def product(self, geometry, device, stream, fast):
         return HostProduct(self, geometry)

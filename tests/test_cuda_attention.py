@@ -72,6 +72,65 @@ def test_flash(dtype, cuda):
     attend((1, 66, 2, 32), (1, 66, 2, 32), (1, 66, 2, 32), dtype=dtype, heads_inside=True)
 
 
+FINE = dict(rtol=2e-3, atol=2e-3)  # 11 bits (float16)
+LONGER, SHORTER = (1, 1, 300, 64), (1, 1, 131, 64)
+BY_WARPGROUPS = {  # (shapes, arguments)
+    "one tile": ([(1, 1, 70, 64)] * 3, {}),
+    "tiles that add up, causal": ([(1, 2, 270, 64)] * 3, dict(is_causal=True)),
+    "more keys": ([SHORTER, LONGER, LONGER], dict(scale=0.3)),
+    "more keys, causal": ([SHORTER, LONGER, LONGER], dict(is_causal=True)),
+    "more queries": ([LONGER, SHORTER, SHORTER], {}),
+    "deep": ([(1, 1, 150, 128)] * 3, dict(is_causal=True)),
+    "deep, more keys": ([(1, 1, 10, 128), (1, 1, 270, 128), (1, 1, 270, 128)], {}),
+    "heads inside": ([(2, 140, 2, 64)] * 3, dict(is_causal=True, heads_inside=True)),
+    "grouped heads": ([(1, 4, 33, 64), (1, 2, 40, 64), (1, 2, 40, 64)], dict(enable_gqa=True)),
+}
+
+
+@pytest.mark.parametrize("case", BY_WARPGROUPS)
+def test_by_warpgroups(case, cuda, monkeypatch):
+    from flambeau.backends.cuda import flash_hopper
+    met = []
+    for name in ("forward", "backward"):
+        monkeypatch.setattr(flash_hopper, name, lambda *a, f=getattr(flash_hopper, name), n=name: met.append(n) or f(*a))
+    shapes, arguments = BY_WARPGROUPS[case]
+    attend(*shapes, dtype=fl.float16, tolerance=FINE, **arguments)
+    assert met == ["forward", "backward"] or fl.cuda.get_device_capability()[0] != 9
+
+
+def test_by_warpgroups_in_bfloat16(cuda):
+    attend(*[(1, 1, 140, 64)] * 3, dtype=fl.bfloat16, is_causal=True)
+
+
+def test_gradients_in_given_memory(cuda):
+    """The gradients of query, key and value go to windows of one buffer, as a layer that makes all three at once wants them."""
+    from flambeau.backends.cuda import flash
+    from flambeau.backends.cuda.arrays import windows
+    whole = fl.zeros(1, 140, 3, 2, 64, dtype=fl.float16, device="cuda")
+    qkv = (draw(1, 140, 3, 2, 64) / 3).half().cuda()
+    leaves = [qkv[:, :, i].transpose(1, 2).detach().requires_grad_() for i in range(3)]
+    y = F.scaled_dot_product_attention(*leaves, is_causal=True)
+    grad = (draw(*y.shape, seed=9) / 3).half().cuda()
+    y.backward(grad)
+    q, k, v, g, o = [x.detach()._array for x in (*leaves, grad, y)]
+    statistic = windows.empty((1, 2, 140), windows.bare(fl.zeros(1)._array).dtype)
+    flash.forward(q, k, v, None, True, 0.125, o, statistic)
+    flash.backward(g, q, k, v, None, True, 0.125, o, statistic, tuple(whole[:, :, i].transpose(1, 2)._array for i in range(3)))
+    for i, leaf in enumerate(leaves):
+        assert fl.equal(whole[:, :, i].transpose(1, 2).cpu(), leaf.grad.cpu())
+
+
+def test_windows_that_are_not_aligned(cuda):
+    """Rows of 64 elements that begin in the middle of 16 bytes."""
+    made = []
+    for device, dtype in (("cpu", fl.float32), ("cuda", fl.float16)):
+        x = (draw(3, 1, 1, 20, 67) / 3).half().to(device, dtype).requires_grad_()
+        y = F.scaled_dot_product_attention(*x[..., 1:65])
+        y.sum().backward()
+        made.append((y.detach().cpu().float(), x.grad.cpu().float()))
+    fl.testing.assert_close(made[1], made[0], **FINE)
+
+
 def test_flash_of_odd_sizes(cuda):
     attend((1, 1, 5, 20), (1, 1, 71, 20), (1, 1, 71, 25), dtype=fl.bfloat16)
     attend((1, 1, 3, 17), (1, 1, 5, 17), (1, 1, 5, 17), dtype=fl.bfloat16, is_causal=True)
@@ -96,12 +155,18 @@ def test_other_tiles(cuda, monkeypatch):
     attend((1, 1, 70, 16), (1, 1, 70, 16), (1, 1, 70, 16), dtype=fl.bfloat16, is_causal=True)
 
 
-@pytest.mark.parametrize("depth", [64, 256])
+@pytest.mark.parametrize("depth", [64, 128, 256])
 def test_compiles(depth):
     """What is too large for the registers or the shared memory of a GPU is seen by its compiler."""
     import numpy as np
 
-    from flambeau.backends.cuda import backend, compile, driver, flash  # noqa: F401  (the backend comes before its parts)
+    from flambeau.backends.cuda import (  # noqa: F401  (the backend comes before its parts)
+        backend,
+        compile,
+        driver,
+        flash,
+        flash_hopper,
+    )
     try:
         compile.nvrtc()
     except driver.Unavailable as reason:
@@ -109,3 +174,7 @@ def test_compiles(depth):
     for name in flash.TILES:
         tile = next(t for most, t in flash.TILES[name].items() if depth <= most)
         assert compile.cubin(flash._text(name, np.dtype(np.float16), "bool", depth, depth, tile, True), "sm_80")
+    if depth in flash_hopper.DEPTHS:
+        keys, groups, each = flash_hopper.TILES[depth]
+        for tile in (("flash", keys, 64, groups, each), ("flash_back", flash_hopper.KEYS, flash_hopper.QUERIES[depth], 2, 1)):
+            assert compile.cubin(flash_hopper._text(tile[0], np.dtype(np.float16), depth, *tile[1:]), "sm_90a")

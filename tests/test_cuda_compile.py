@@ -507,3 +507,16 @@ def test_kernels_that_look_at_values_are_called_one_by_one():
         assert f(x).tolist() == (torch.histc(x.cpu(), 4) * 2).tolist()
     assert "capturing" in programs(f)[0].refused
     assert "one by one" in str(torch.compiler.explain(lambda x: torch.histc(x, 4) * 2, x))
+
+
+def test_the_first_draw_of_all_is_in_a_compiled_call(monkeypatch):
+    """The device's generator is there before the call is captured, and goes on at each call."""
+    from flambeau.creation.random import device_generators
+    x = torch.full((4, 5), 2.0, device="cuda")
+
+    def run(wrap):
+        monkeypatch.setattr(device_generators, "made", {})
+        torch.manual_seed(4)
+        f = wrap(lambda x: F.dropout(x.exp(), 0.5) * 2)
+        return [seen(f(x)) for _ in range(5)]
+    assert_same(run(torch.compile), run(lambda f: f))

@@ -27,8 +27,8 @@ def test_lines(dtype, cuda):
 
 
 def test_products_of_odd_sizes(cuda, monkeypatch):
-    from flambeau.backends.cuda import products
-    monkeypatch.setattr(products, "_WORTH", 1)
+    from flambeau.backends.cuda import fitted
+    monkeypatch.setattr(fitted, "_WORTH", 1)
     for dtype in (fl.bfloat16, fl.float16):
         a, b, bias = draw(6, 13, dtype=dtype) / 4, draw(13, 9, dtype=dtype) / 4, draw(9, dtype=dtype)
         for function in (lambda a, b, c: a @ b, lambda a, b, c: (b.t() @ a.t()), lambda a, b, c: fl.addmm(c, a, b),

@@ -8,6 +8,7 @@ from test_cuda import agree, draw
 
 import flambeau as fl
 import flambeau.nn.functional as F
+from flambeau.tensors.tensor import wrap
 
 pytestmark = needs_gxx
 FLOATS = (fl.float32, fl.float64, fl.bfloat16, fl.float16)
@@ -132,3 +133,60 @@ def test_targets_out_of_range(cuda):
         with pytest.raises(IndexError, match=r"Target 10 is out of bounds\."):
             of(draw(2, 10).to(cuda), fl.tensor([3, 10]).to(cuda)).item()
     assert F.cross_entropy(draw(2, 10).to(cuda), fl.tensor([3, 9]).to(cuda)).item() > 0
+
+
+# ---------------------------------------------------------------------------------- cross entropy of logits as they come
+def logits_loss(x, target, weight=None, reduction=1, ignored=-100, pitch=0, pad=0):
+    """(loss, gradient) by the kernels that a compiled program calls; pad: the logits' rows have so many further elements."""
+    from flambeau.backends.cuda import backend
+    call, classes, given = backend.call, x.shape[1], x._array
+    pitch = pitch or classes
+    if pad:
+        given = backend.empty((len(x), classes + pad), given.dtype)[:, :classes]
+        backend.copied(x._array, given)
+    of = target._array, None if weight is None else weight._array
+    loss, tops, inverse, total = call("logits_loss", (given, *of, reduction, ignored))
+    grad = fl.full(loss.shape, 3.0, dtype=fl.float64 if x.dtype is fl.float64 else fl.float32, device="cuda")._array
+    rest = tops, inverse, *of, total, ignored
+    made = call("logits_loss_backward", (grad, given, *rest, given.dtype, pitch))
+    assert made.strides == (pitch * given.itemsize, given.itemsize)
+    between = wrap(backend.as_strided(made, (len(x), pitch), (pitch, 1), 0)).cpu()[:, classes:]
+    assert not between.any()
+    single = wrap(call("logits_loss_backward", (grad, x.to(wrap(grad).dtype)._array, *rest, grad.dtype, classes)))
+    fl.testing.assert_close(wrap(made).cpu(), single.to(x.dtype).cpu(), rtol=0, atol=0, equal_nan=True)  # rounded once
+    return wrap(loss), wrap(made)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("classes, pad, pitch", [(10, 0, 0), (65, 0, 72), (333, 3, 336), (5001, 7, 5008), (4096, 0, 0),
+                                                  (5001, 0, 0)])
+def test_logits_as_they_come(dtype, classes, pad, pitch, cuda):
+    """The loss and its gradient are those of logits that were converted to single precision before, and the gradient after."""
+    x, target = draw(6, classes, dtype=dtype) * 4, fl.tensor([1, 0, -100, classes - 1, 3, 3])
+    single = x.double() if dtype is fl.float64 else x.float()
+    single.requires_grad_()
+    wanted = F.cross_entropy(single, target)
+    (wanted * 3).backward()
+    loss, grad = logits_loss(x.to(cuda), target.to(cuda), pad=pad, pitch=pitch)
+    fl.testing.assert_close(loss.cpu(), wanted.detach())
+    eps = fl.finfo(dtype).eps
+    fl.testing.assert_close(grad.cpu().to(single.dtype), single.grad, rtol=max(eps, 1e-5), atol=1e-7)
+
+
+@pytest.mark.parametrize("reduction", [0, 1, 2])
+def test_logits_with_weights(reduction, cuda):
+    x, target, weight = draw(5, 77, dtype=fl.bfloat16), fl.tensor([1, 76, 5, 5, 0]), fl.arange(77).float() / 8
+    single = x.float().requires_grad_()
+    wanted = F.cross_entropy(single, target, weight, ignore_index=5, reduction=("none", "mean", "sum")[reduction])
+    (wanted * 3).sum().backward()
+    loss, grad = logits_loss(x.to(cuda), target.to(cuda), weight.to(cuda), reduction, 5)
+    fl.testing.assert_close(loss.cpu(), wanted.detach())
+    fl.testing.assert_close(grad.cpu().float(), single.grad, rtol=0.01, atol=1e-7)
+
+
+def test_logits_that_are_infinite(cuda):
+    inf, nan = float("inf"), float("nan")
+    x = fl.tensor([[1.0, -inf, 2.0], [-inf, -inf, -inf], [inf, 0.0, 1.0], [nan, 0.0, 1.0], [-inf, 3.0, -inf]])
+    target = fl.tensor([0, 1, 2, 1, 0])
+    loss, _ = logits_loss(x.to(cuda), target.to(cuda), reduction=0)
+    fl.testing.assert_close(loss.cpu(), F.cross_entropy(x, target, reduction="none"), equal_nan=True)

@@ -6,7 +6,7 @@ import pytest
 from cuda_host import needs_gxx
 
 import flambeau as torch
-from flambeau.backends.cuda import backend, products  # noqa: F401  (the backend first: its kernels need it)
+from flambeau.backends.cuda import fitted
 
 pytestmark = needs_gxx
 FORMS = {"product": lambda a, w, b: a @ w.T, "transposed": lambda a, w, b: w @ a.T,
@@ -16,7 +16,7 @@ FORMS = {"product": lambda a, w, b: a @ w.T, "transposed": lambda a, w, b: w @ a
 
 @pytest.mark.parametrize("name", FORMS)
 def test_uneven_rows(name, cuda, monkeypatch):
-    monkeypatch.setattr(products, "_WORTH", 1)
+    monkeypatch.setattr(fitted, "_WORTH", 1)
     for dtype in (torch.bfloat16, torch.float16):
         torch.manual_seed(0)
         given = [torch.randn(*shape).to(dtype) for shape in ((6, 13), (7, 13), (7,))]

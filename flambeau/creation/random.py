@@ -155,6 +155,12 @@ class _Devices:
             found = self.made.setdefault(index, found)
         return found
 
+    def ready(self) -> None:
+        """Makes the current device's, if CUDA is in use: a call that is captured shall find it, and not make one each time."""
+        for backend in set(registry.ARRAY_TYPES.values()):
+            if backend.NAME == "cuda":
+                self.of(backend.current_device().index)
+
     def seed(self, seed: int) -> None:
         self.chosen = seed
         for generator in self.made.values():

@@ -40,6 +40,11 @@ template <> struct Element<bool> {
 };
 template <> struct Element<bf16> {
     FL_DEVICE bf16 from(float x) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+        unsigned short h;
+        asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(x));
+        return {h};
+#endif
         unsigned u = bits_of_float(x);
         if (x != x) return {(unsigned short)(u >> 16 | 64)};
         return {(unsigned short)((u + 0x7fff + (u >> 16 & 1)) >> 16)};
@@ -50,8 +55,32 @@ template <> struct Element<f16> {
 };
 template <class T, class V> FL_DEVICE T to(V x) { return Element<T>::from(x); }
 
+// A sum of two numbers that are rounded already: neither a product before it nor one after it becomes a part of it.
+#ifdef __CUDACC__
+FL_DEVICE float plain_sum(float x, float y) { return __fadd_rn(x, y); }
+FL_DEVICE double plain_sum(double x, double y) { return __dadd_rn(x, y); }
+#else
+FL_DEVICE float plain_sum(float x, float y) { return x + y; }
+FL_DEVICE double plain_sum(double x, double y) { return x + y; }
+#endif
+
 // An aligned run of elements, which is loaded and stored at once.
 template <class T, int N> struct alignas(sizeof(T) * N) Run { T at[N]; };
+// Stores a run at once, in the device's own memory. (Of a plain assignment the compiler may make a store per element.)
+template <class T, int N> FL_DEVICE void store(T *o, const Run<T, N> &run) {
+#ifdef __CUDACC__
+    enum { WORDS = sizeof(run) / 4 };
+    unsigned w[WORDS ? WORDS : 1];
+    if constexpr (sizeof(run) % 4 == 0) memcpy(w, &run, sizeof(run));
+    const unsigned long to = __cvta_generic_to_global(o);
+    if constexpr (sizeof(run) == 16)
+        asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]));
+    else if constexpr (sizeof(run) == 8) asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(to), "r"(w[0]), "r"(w[1]));
+    else if constexpr (sizeof(run) == 4) asm volatile("st.global.b32 [%0], %1;" ::"l"(to), "r"(w[0]));
+    else
+#endif
+        *(Run<T, N> *)o = run;
+}
 template <int N, class T> FL_DEVICE Run<T, N> run_of(const T *from, bool one) { // one: the same element N times
     if (!one) return *(const Run<T, N> *)from;
     Run<T, N> made;

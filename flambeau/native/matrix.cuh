@@ -41,11 +41,16 @@ FL_DEVICE void send_for(void *to, const void *from, bool there) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                  :: "r"((unsigned)__cvta_generic_to_shared(to)), "l"(from), "r"(there ? 16 : 0) : "memory");
 }
+FL_DEVICE void send_for_one(float *to, const float *from, bool there) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
+                 :: "r"((unsigned)__cvta_generic_to_shared(to)), "l"(from), "r"(there ? 4 : 0) : "memory");
+}
 FL_DEVICE void arrived() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 #else
 FL_DEVICE float power_of_two(float x) { return exp2f(x); }
 template <class A> FL_DEVICE unsigned rounded(float x, float y, A) { return two(to<A>(x), to<A>(y)); }
 FL_DEVICE void send_for(void *to, const void *from, bool there) { there ? memcpy(to, from, 16) : memset(to, 0, 16); }
+FL_DEVICE void send_for_one(float *to, const float *from, bool there) { *to = there ? *from : 0; }
 FL_DEVICE void arrived() {}
 static unsigned host_first[1024][4], host_second[1024][2];
 static const unsigned short *host_rows[1024];

@@ -75,19 +75,24 @@ template <class A> static __device__ inline void fetched(const A *from, W *to) {
         for (int j = 0; j < STEP; j++) to[at + j] = (W)value_of(r.at[j]);
     }
 }
-template <class R> static __device__ inline void stored(R *o, const Line &l, int k, const W *v) {
+template <class R> static __device__ inline void put_run(R *o, const W *v) {
     enum { STEP = RUN * sizeof(R) > 16 ? 16 / sizeof(R) : RUN };
-    if (MODE == TILE) {
-        o[l.base + l.at(k) * l.s.inner] = to<R>(v[0]);
-        return;
-    }
     #pragma unroll
     for (int at = 0; at < RUN; at += STEP) {
         Run<R, STEP> r;
         #pragma unroll
         for (int j = 0; j < STEP; j++) r.at[j] = to<R>(v[at + j]);
-        *(Run<R, STEP> *)(o + l.base + l.at(k) + at) = r;
+        store(o + at, r);
     }
+}
+template <class R> static __device__ inline void stored(R *o, const Line &l, int k, const W *v) {
+    if (MODE == TILE) o[l.base + l.at(k) * l.s.inner] = to<R>(v[0]);
+    else put_run(o + l.base + l.at(k), v);
+}
+
+template <class A> static __device__ inline void fetch(W *v, const A *row, const Line &l, int k) {
+    if (MODE == TILE) v[0] = (W)value_of(row[l.at(k) * l.s.inner]);
+    else fetched(row + l.at(k), v);
 }
 
 // A thread's elements of its row.
@@ -95,14 +100,24 @@ template <class A> struct Share {
     const A *row;
     W held[ITEMS ? ITEMS * RUN : 1];
     __device__ Share(const A *x, const Line &l) : row(x + l.base) {
-        if (ITEMS) l.each([&](int k) { fetch(held + k * RUN, l, k); });
+        if (ITEMS) l.each([&](int k) { fetch(held + k * RUN, row, l, k); });
     }
-    __device__ void fetch(W *v, const Line &l, int k) const {
-        if (MODE == TILE) v[0] = (W)value_of(row[l.at(k) * l.s.inner]);
-        else fetched(row + l.at(k), v);
+    // Something is added to the elements; the sums are written down, and are the elements from here on.
+    template <class B> __device__ void add(const B *more, A *sums, const Line &l) {
+        W v[RUN], m[RUN];
+        l.each([&](int k) {
+            get(v, l, k), fetch(m, more + l.base, l, k);
+            #pragma unroll
+            for (int j = 0; j < RUN; j++) {
+                v[j] = (W)value_of(to<A>(plain_sum(v[j], m[j])));
+                if (ITEMS) held[ITEMS ? k * RUN + j : 0] = v[j];
+            }
+            stored(sums, l, k, v);
+        });
+        row = sums + l.base;
     }
     __device__ void get(W *v, const Line &l, int k) const {
-        if (!ITEMS) return fetch(v, l, k);
+        if (!ITEMS) return fetch(v, row, l, k);
         #pragma unroll
         for (int j = 0; j < RUN; j++) v[j] = held[k * RUN + j];
     }

@@ -165,16 +165,17 @@ def attention(q: CudaArray, k: CudaArray, v: CudaArray, mask: CudaArray | None, 
     return copied(made.reshape(out.shape), out), statistic
 
 
-@kernel("attention_backward", repeatable=True)
+@kernel("attention_backward", repeatable=True, into=True)
 def attention_backward(grad: CudaArray, q: CudaArray, k: CudaArray, v: CudaArray, mask: CudaArray | None, causal: bool,
-                       scale: float, out: CudaArray, statistic: CudaArray) -> tuple[CudaArray, ...]:
+                       scale: float, out: CudaArray, statistic: CudaArray,
+                       into: list[CudaArray] | None = None) -> tuple[CudaArray, ...]:
     if not q.size or not k.size or not v.size:
-        made = blank("attention_backward", grad, q, k, v)
+        made = blank("attention_backward", grad, q, k, v) if into is None else tuple(into)
         for m in made:
             fill(m, 0)
         return made
+    made = tuple([_heads_inside(x) for x in (q, k, v)] if into is None or q.ndim > 4 else map(_as_four, into))
     if flash.serves(grad, q, k, v):
-        made = tuple([_heads_inside(x) for x in (q, k, v)])
         flash.backward(*map(_as_four, (grad, q, k, v)), _mask_of(mask, (*q.shape[:-1], k.shape[-2])), causal, scale,
                        _as_four(out), statistic, made)
         return tuple([m.reshape(x.shape) for m, x in zip(made, (q, k, v))])
@@ -190,16 +191,10 @@ def attention_backward(grad: CudaArray, q: CudaArray, k: CudaArray, v: CudaArray
         multiply(scores.transpose(0, 2, 1), g[h, r], dv[h], beta=more)
         multiply(grads.transpose(0, 2, 1), work.q[h, r], dk[h], alpha=scale, beta=more)
         multiply(grads, work.k[h], dq[h, r], alpha=scale)
-    return tuple([_merged(made, x) for made, x in zip((dq, dk, dv), (q, k, v))])
+    return tuple([copied(d.reshape(m.shape), m).reshape(x.shape) for d, m, x in zip((dq, dk, dv), made, (q, k, v))])
 
 
 def _heads_inside(x: CudaArray) -> CudaArray:
     """Room for a gradient, laid out as (batch, rows, heads, columns): the layer in front merges the heads."""
     batch, heads, rows, columns = _as_four(x).shape
     return windows.empty((batch, rows, heads, columns), x.dtype).swapaxes(1, 2)
-
-
-def _merged(made: CudaArray, x: CudaArray) -> CudaArray:
-    """A gradient in x's shape and type."""
-    target = _heads_inside(x)
-    return copied(made.reshape(target.shape), target).reshape(x.shape)

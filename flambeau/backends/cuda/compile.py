@@ -32,6 +32,11 @@ def _headers() -> dict[str, str]:
     return {path.name: path.read_text() for path in sorted(toolchain.HERE.glob("*.cuh"))}
 
 
+def target(text: str, architecture: str) -> str:
+    """What a text is built for on a device: sm_90a instead of sm_90 where it uses what only this very architecture has."""
+    return architecture + "a" if "wgmma.cuh" in text else architecture
+
+
 def cubin(text: str, architecture: str) -> bytes:
     """Machine code for an architecture ("sm_90"), from the cache or fresh. Raises toolchain.BuildError."""
     parts = (text, architecture, _version(), *OPTIONS, *_headers().values())

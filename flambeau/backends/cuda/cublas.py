@@ -22,7 +22,7 @@ _TYPES = {np.dtype(np.float32): 0, np.dtype(np.float64): 1, np.dtype(np.float16)
           np.dtype(np.complex64): 4, np.dtype(np.complex128): 5}
 _SINGLE, _TF32, _DOUBLE = 68, 77, 70
 _TRANSPOSED = (3, 4)
-_EPILOGUE, _BIASED, _RELU = 7, 4, 2
+_EPILOGUE, _BIASED = 7, 4
 _BATCH, _STEP, _MOST_WORKSPACE = 5, 6, 1
 
 
@@ -37,6 +37,18 @@ class Matrices(NamedTuple):
     step: int = 0
 
 
+def matrices(shape: tuple[int, ...], steps: Any) -> Matrices | None:
+    """An array of matrices as the library has them; None where neither rows nor columns lie densely. steps: in elements."""
+    *batch, rows, columns = shape
+    count, step = (batch[0], steps[0]) if batch else (1, 0)
+    by_row = steps[-1] == 1 or columns == 1
+    if by_row and (steps[-2] >= max(columns, 1) or rows == 1):
+        return Matrices(rows, columns, max(steps[-2] if rows > 1 else columns, columns, 1), False, count, step)
+    if (steps[-2] == 1 or rows == 1) and (steps[-1] >= max(rows, 1) or columns == 1):
+        return Matrices(rows, columns, max(steps[-1] if columns > 1 else rows, rows, 1), True, count, step)
+    return None
+
+
 class Geometry(NamedTuple):
     """result = alpha * first @ second + beta * result, + bias (one per column)."""
 
@@ -47,7 +59,6 @@ class Geometry(NamedTuple):
     alpha: complex = 1.0
     beta: complex = 0.0
     bias: bool = False
-    relu: bool = False
 
 
 @functools.cache
@@ -104,8 +115,8 @@ class Product:
         # The library counts columns first: row by row, our result is the transposed product of theirs, operands swapped.
         for attribute, matrices in zip(_TRANSPOSED, (g.second, g.first)):
             self._set(description, attribute, ctypes.c_int32(matrices.transposed))
-        if g.bias or g.relu:
-            self._set(description, _EPILOGUE, ctypes.c_int32((_BIASED if g.bias else 0) | (_RELU if g.relu else 0)))
+        if g.bias:
+            self._set(description, _EPILOGUE, ctypes.c_int32(_BIASED))
         layouts = [self._layout(m, kind) for m in (g.second, g.first, g.result)]
         self._alive = (description, layouts, _workspace(device, stream))
         found = self._best(description, layouts, device)

@@ -228,12 +228,16 @@ class Machine:
 
     def load(self, text: str, device: int) -> int:
         """A module of kernels from their text."""
-        from .compile import cubin
-        image = cubin(text, self.architecture(device))
+        from .compile import cubin, target
+        image = cubin(text, target(text, self.architecture(device)))
         return self._made("cuModuleLoadData", image)
 
     def function(self, module: int, name: str) -> int:
         return self._made("cuModuleGetFunction", _P(module), name.encode())
+
+    def allow_shared(self, function: int, nbytes: int) -> None:
+        """Lets a kernel have so much shared memory: more than every kernel may."""
+        self.check(self.library.cuFuncSetAttribute(_P(function), 8, nbytes), "cuFuncSetAttribute")
 
     # ------------------------------------------------------------------------------------------------------ graphs
     def begin_capture(self, stream: int) -> None:

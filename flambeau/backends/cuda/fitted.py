@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import struct
 
+import numpy as np
+
 from .arrays import CudaArray, device_index, windows
+from .cublas import Matrices
 from .launch import launch
 
 _TEXT = """
@@ -32,6 +35,22 @@ extern "C" __global__ void fitted(const Fit f, A *o, const A *x) {
     }
 }
 """
+
+_RUN = 8            # elements of 16 bytes: sizes that are multiples of it are what the matrix units take at full speed
+_WORTH = 1 << 32    # multiplications that are worth copies of the operands
+
+
+def is_uneven(first: Matrices, second: Matrices, dtype: np.dtype) -> bool:
+    """Whether rows of an operand, or of the result, do not start at multiples of 16 bytes, and the product is large enough for
+    that to matter."""
+    return dtype.itemsize == 2 and first.rows * first.columns * second.columns >= _WORTH and bool(
+        first.lead % _RUN or second.lead % _RUN or second.columns % _RUN)
+
+
+def even_sizes(first: Matrices, second: Matrices) -> tuple[int, int, int]:
+    """Rows, depth and columns of a product of larger operands that is quicker."""
+    rows, depth, columns = [-(-n // _RUN) * _RUN for n in (first.rows, second.rows, second.columns)]
+    return rows if first.transposed else first.rows, depth, columns
 
 
 def fit(x: CudaArray, target: CudaArray) -> CudaArray:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import native
+from . import flash_hopper as hopper
 from .arrays import CudaArray, device_index, windows
 from .launch import plan_of
 from .pointwise import STORED
@@ -20,7 +21,8 @@ DEEPEST = 256     # columns of query, key and value
 TILES = {"flash": {64: (64, 4, 16), 128: (32, 4, 32), 256: (16, 4, 16)},
          "flash_queries": {64: (64, 4, 16), 128: (32, 4, 16), 256: (16, 4, 16)},
          "flash_keys": {64: (64, 4, 16), 128: (32, 4, 16), 256: (16, 4, 16)}}
-_WARPS = 4        # of a block that sums rows
+_WARPS = 8        # of a block that sums rows
+_CACHED = 32 << 20  # bytes that heads at work together may have in the cache
 _COMMON = """#include "matrix.cuh"
 typedef {stored} A;
 typedef {mask} M;
@@ -28,13 +30,7 @@ enum {{ DEPTH = {depth}, WIDTH = {width}, KEYS = {keys}, PARTS = {parts}, ROWS =
        MASKED = {masked},   // 1: by truth, 2: added
        ALIGNED = {aligned}, // rows are loaded in 16 bytes
        EXACT = {exact} }};  // nothing is padded
-// rows of queries, columns (keys); depth and width: columns of query and value. Steps in elements: batch, head, row (column).
-struct Sizes {{
-    int heads, rows, columns, depth, width, causal;
-    long q[3], k[3], v[3], o[3], mask[4], made[3][3];
-    double scale;
-}};
-template <int N> struct alignas(16) Line {{ A at[N + 8]; }};  // 8 more: rows then start in different banks
+{sizes}template <int N> struct alignas(16) Line {{ A at[N + 8]; }};  // 8 more: rows then start in different banks
 #define DEEP (EXACT ? DEPTH : s.depth)
 #define WIDE (EXACT ? WIDTH : s.width)
 #define FOR(i, n) _Pragma("unroll") for (int i = 0; i < n; i++)
@@ -200,25 +196,33 @@ extern "C" __global__ void __launch_bounds__(THREADS) flash(const Sizes s, A *o,
 }}
 """
 
-_SUMS = _COMMON + """
-// The sums of the gradient (steps q) times the result, of each row: a row per warp.
-extern "C" __global__ void between(const Sizes s, float *made, const A *g, const A *o) {{
-    const int lane = threadIdx.x % 32;
-    const long number = (long)blockIdx.x * (THREADS / 32) + threadIdx.x / 32, group = number / s.rows, row = number % s.rows;
-    const long batch = group / s.heads, head = group % s.heads;
+_NOTES = _COMMON + """
+// What the gradients' kernels want to know of each row: its statistic as a power of two, and (`all` rows on) the sum of the gradient
+// (steps q) times the result; LANES lanes per row. Whose turn it is (flash_hopper.py) begins at zero.
+extern "C" __global__ void between(const Sizes s, float *notes, int *turns, const A *g, const A *o, const float *statistic) {{
+    enum {{ LANES = {lanes} }};
+    const long thread = (long)blockIdx.x * THREADS + threadIdx.x, number = thread / LANES;
+    const long group = number / s.rows, row = number % s.rows, batch = group / s.heads, head = group % s.heads;
+    const int lane = threadIdx.x % LANES;
     float total = 0;
-    if (batch * s.heads + head < s.made[0][0])
-        for (int c = lane; c < s.width; c += 32)
-            total += value_of(g[batch * s.q[0] + head * s.q[1] + row * s.q[2] + c])
-                * value_of(o[batch * s.o[0] + head * s.o[1] + row * s.o[2] + c]);
-    for (int apart = 16; apart; apart /= 2) total += from_lane(total, apart);
-    if (!lane && batch * s.heads + head < s.made[0][0]) made[number] = total;
+    if (number < s.all) {{
+        g += batch * s.q[0] + head * s.q[1] + row * s.q[2], o += batch * s.o[0] + head * s.o[1] + row * s.o[2];
+        _Pragma("unroll") for (int c = lane * 8; c < WIDE; c += LANES * 8) {{
+            if (ALIGNED && c + 8 <= WIDE) {{
+                const Run<A, 8> x = *(const Run<A, 8> *)(g + c), y = *(const Run<A, 8> *)(o + c);
+                FOR(i, 8) total += value_of(x.at[i]) * value_of(y.at[i]);
+            }} else for (int i = c; i < c + 8 && i < WIDE; i++) total += value_of(g[i]) * value_of(o[i]);
+        }}
+    }}
+    for (int apart = LANES / 2; apart; apart /= 2) total += from_lane(total, apart);
+    if (!lane && number < s.all) notes[number] = statistic[number] * LOG2_E, notes[number + s.all] = total;
+    if (thread < s.turns) turns[thread] = 0;
 }}
 """
 _QUERIES = _COMMON + """
 // A block per tile of queries: their gradient.
 extern "C" __global__ void __launch_bounds__(THREADS) flash_queries(const Sizes s, A *dq, const A *g, const A *q, const A *k,
-        const A *v, const float *statistic, const float *sums, const M *mask) {{
+        const A *v, const float *notes, const M *mask) {{
     __shared__ Line<DEPTH> keys[2][KEYS];
     __shared__ Line<WIDTH> values[2][KEYS];
     const int tiles = (s.rows + ROWS - 1) / ROWS, tile = tiles - 1 - blockIdx.x % tiles;
@@ -227,6 +231,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) flash_queries(const Sizes 
     q += batch * s.q[0] + head * s.q[1], k += batch * s.k[0] + head * s.k[1], v += batch * s.v[0] + head * s.v[1];
     g += batch * s.o[0] + head * s.o[1], dq += batch * s.made[0][0] + head * s.made[0][1];
     if (MASKED) mask += batch * s.mask[0] + head * s.mask[1];
+    notes += (long)group * s.rows;
     const int end = s.causal && (tile + 1) * ROWS < s.columns ? (tile + 1) * ROWS : s.columns;
     fetch<DEPTH, KEYS>(keys[0], k, s.k[2], s.columns, DEEP);
     fetch<WIDTH, KEYS>(values[0], v, s.v[2], s.columns, WIDE);
@@ -237,8 +242,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) flash_queries(const Sizes 
         operand<WIDTH>(grad[p], g, s.o[2], first + p * 16, s.rows, WIDE);
         FOR(e, 2) {{
             const int row = first + p * 16 + lane / 4 + e * 8;
-            norm[p][e] = row < s.rows ? statistic[(long)group * s.rows + row] * LOG2_E : INFINITY;
-            less[p][e] = row < s.rows ? sums[(long)group * s.rows + row] : 0;
+            norm[p][e] = row < s.rows ? notes[row] : INFINITY;
+            less[p][e] = row < s.rows ? notes[s.all + row] : 0;
         }}
     }}
     for (int from = 0, stage = 0; from < end; from += KEYS, stage ^= 1) {{
@@ -268,7 +273,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) flash_queries(const Sizes 
 _KEYS = _COMMON + """
 // A block per tile of keys: the gradients of keys and values. Rows of what is computed are keys, columns are queries.
 extern "C" __global__ void __launch_bounds__(THREADS) flash_keys(const Sizes s, A *dk, A *dv, const A *g, const A *q,
-        const A *k, const A *v, const float *statistic, const float *sums, const M *mask) {{
+        const A *k, const A *v, const float *notes, const M *mask) {{
     __shared__ Line<DEPTH> queries[2][KEYS];
     __shared__ Line<WIDTH> grads[2][KEYS];
     __shared__ float norm[2][KEYS], less[2][KEYS];
@@ -279,13 +284,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) flash_keys(const Sizes s, 
     g += batch * s.o[0] + head * s.o[1];
     dk += batch * s.made[1][0] + head * s.made[1][1], dv += batch * s.made[2][0] + head * s.made[2][1];
     if (MASKED) mask += batch * s.mask[0] + head * s.mask[1];
-    statistic += (long)group * s.rows, sums += (long)group * s.rows;
+    notes += (long)group * s.rows;
     auto fetched = [&](long from, int stage) {{
         fetch<DEPTH, KEYS>(queries[stage], q + from * s.q[2], s.q[2], s.rows - from, DEEP);
         fetch<WIDTH, KEYS>(grads[stage], g + from * s.o[2], s.o[2], s.rows - from, WIDE);
         for (int i = threadIdx.x; i < KEYS; i += THREADS) {{
-            norm[stage][i] = from + i < s.rows ? statistic[from + i] * LOG2_E : INFINITY;
-            less[stage][i] = from + i < s.rows ? sums[from + i] : 0;
+            norm[stage][i] = from + i < s.rows ? notes[from + i] : INFINITY;
+            less[stage][i] = from + i < s.rows ? notes[s.all + from + i] : 0;
         }}
     }};
     const int start = s.causal ? tile * ROWS / KEYS * KEYS : 0;
@@ -324,16 +329,17 @@ extern "C" __global__ void __launch_bounds__(THREADS) flash_keys(const Sizes s, 
 """
 
 
-_FORMS = {"flash": _FORWARD, "between": _SUMS, "flash_queries": _QUERIES, "flash_keys": _KEYS}
+_FORMS = {"flash": _FORWARD, "between": _NOTES, "flash_queries": _QUERIES, "flash_keys": _KEYS}
 
 
 @functools.cache
-def _text(name: str, dtype: np.dtype, mask: str, depth: int, width: int, tile: tuple[int, int, int], aligned: bool) -> str:
+def _text(name: str, dtype: np.dtype, mask: str, depth: int, width: int, tile: tuple[int, int, int], aligned: bool,
+          lanes: int = 32) -> str:
     padded = [-(-n // 16) * 16 for n in (depth, width)]
     masked = {"": 0, "bool": 1}.get(mask, 2)
-    return _FORMS[name].format(stored=STORED[dtype], mask=mask or "bool", masked=masked, aligned=int(aligned),
+    return _FORMS[name].format(stored=STORED[dtype], mask=mask or "bool", masked=masked, aligned=int(aligned), sizes=hopper.SIZES,
                                exact=int(padded == [depth, width]), depth=padded[0], width=padded[1], keys=tile[0],
-                               warps=tile[1], parts=tile[2] // 16)
+                               warps=tile[1], parts=tile[2] // 16, lanes=lanes)
 
 
 def _launch(name: str, q: CudaArray, v: CudaArray, mask: CudaArray | None, rows: int, fixed: bytes, arrays: Any,
@@ -356,30 +362,42 @@ def _aligned(*arrays: CudaArray) -> bool:
 
 
 def _sizes(q: CudaArray, k: CudaArray, v: CudaArray, o: CudaArray, mask: CudaArray | None, causal: bool, scale: float,
-           made: Any = (0,) * 9) -> bytes:
-    return struct.pack("6i25qd", *q.shape[1:3], k.shape[2], q.shape[3], v.shape[3], causal, *steps_of(q), *steps_of(k),
-                       *steps_of(v), *steps_of(o),
-                       *([0] * 4 if mask is None else [s // mask.itemsize for s in mask.strides]), *made, scale)
+           made: Any = (), turns: int = 0) -> bytes:
+    """The kernels' first parameter; turns: how many numbers are to become zero."""
+    batch, heads, rows, depth = q.shape
+    together = max(_CACHED // (rows * depth * q.itemsize * (4 if made else 2)), 1)
+    return struct.pack("6i28qd", heads, rows, k.shape[2], depth, v.shape[3], causal, *steps_of(q), *steps_of(k), *steps_of(v),
+                       *steps_of(o), *([0] * 4 if mask is None else [s // mask.itemsize for s in mask.strides]),
+                       *([n for x in made for n in steps_of(x)] or [0] * 9), batch * heads * rows, turns, together, scale)
 
 
 def forward(q: CudaArray, k: CudaArray, v: CudaArray, mask: CudaArray | None, causal: bool, scale: float, out: CudaArray,
             statistic: CudaArray) -> None:
     """Fills out, and statistic with the log-sum-exp of each row. All are (batch, heads, rows, columns), the columns dense."""
-    _launch("flash", q, v, mask, q.shape[2], _sizes(q, k, v, out, mask, causal, scale),
-            (out, statistic, q, k, v, q if mask is None else mask), _aligned(q, k, v, out))
+    fixed, aligned = _sizes(q, k, v, out, mask, causal, scale), _aligned(q, k, v, out)
+    if aligned and mask is None and hopper.serves(q, v, scale):
+        hopper.forward(q, k, v, fixed, out, statistic)
+    else:
+        _launch("flash", q, v, mask, q.shape[2], fixed, (out, statistic, q, k, v, q if mask is None else mask), aligned)
 
 
 def backward(grad: CudaArray, q: CudaArray, k: CudaArray, v: CudaArray, mask: CudaArray | None, causal: bool, scale: float,
              out: CudaArray, statistic: CudaArray, made: tuple[CudaArray, CudaArray, CudaArray]) -> None:
-    """Fills made, the gradients of q, k and v. Each is summed by one block in one order: the same every time."""
-    heads = q.shape[0] * q.shape[1]
-    sums = windows.empty((heads, q.shape[2]), np.dtype(np.float32))
-    fixed = _sizes(grad, k, v, out, None, False, scale, (heads, *(0,) * 8))
-    text = _text("between", q.dtype, "", 16, 16, (16, _WARPS, 16), False)
-    plan_of(text, "between", device_index(q), -(-sums.size // _WARPS), 32 * _WARPS, "ppp", fixed).run(sums, grad, out)
-    fixed = _sizes(q, k, v, grad, mask, causal, scale, [n for x in made for n in steps_of(x)])
-    arrays = (grad, q, k, v, statistic, sums, q if mask is None else mask)
+    """Fills made, the gradients of q, k and v. Each is summed in one order: the same every time."""
     aligned = _aligned(grad, q, k, v, *made)
+    by_groups = aligned and mask is None and hopper.serves(q, v, scale)
+    notes = windows.empty((2, q.shape[0] * q.shape[1] * q.shape[2]), np.dtype(np.float32))
+    sums, turns = hopper.room_for_sums(q, k) if by_groups else (notes, notes)
+    fixed = _sizes(grad, k, v, out, None, False, scale, turns=turns.size if by_groups else 0)
+    lanes = 4 if v.shape[3] <= 64 else 8 if v.shape[3] <= 128 else 16
+    text = _text("between", q.dtype, "", 16, v.shape[3], (16, _WARPS, 16), _aligned(grad, out), lanes)
+    blocks = -(-notes.shape[1] * lanes // (32 * _WARPS))
+    plan_of(text, "between", device_index(q), blocks, 32 * _WARPS, "p" * 5, fixed).run(notes, turns, grad, out, statistic)
+    fixed = _sizes(q, k, v, grad, mask, causal, scale, made)
+    if by_groups:
+        hopper.backward(grad, q, k, v, fixed, notes, sums, turns, made)
+        return
+    arrays = (grad, q, k, v, notes, q if mask is None else mask)
     _launch("flash_queries", q, v, mask, q.shape[2], fixed, (made[0], *arrays), aligned)
     _launch("flash_keys", q, v, mask, k.shape[2], fixed, (*made[1:], *arrays), aligned)
 

@@ -17,6 +17,7 @@ from numpy import ndarray
 from ..cpu.pointwise import loops
 from ..facts import FOLDS, Fold
 from .arrays import CudaArray, device_index, windows
+from .columns import column_plan, joining_plan
 from .driver import machine
 from .launch import Plan, kernel
 from .pointwise import COMPUTED, STORED
@@ -25,20 +26,21 @@ from .rules import blank
 _DIMS = 12
 _THREADS = 256
 _LEAST = 2048    # elements of a chunk, at least
-_TEXT = """
+_HEAD = """
 #include "elements.cuh"
 typedef {stored} A;
 typedef {result} R;
 typedef {wide} W;
 typedef {kind} T;
-struct Folding {{ long totals, elements, chunks, tile; double divisor; Walk<2> kept, away; }};
-
 static __device__ inline W joined(W x, W y) {{ return {join}; }}
 static __device__ inline R finished(W total, double divisor) {{ return to<R>({finish}); }}
 static __device__ inline W term(A element) {{
     const T a = (T)value_of(element);
     return (W)({value});
 }}
+"""
+_TEXT = _HEAD + """
+struct Folding {{ long totals, elements, chunks, tile; double divisor; Walk<2> kept, away; }};
 static __device__ inline long place(const Walk<2> &w, int array, long at) {{
     long found = 0;
     #pragma unroll
@@ -131,6 +133,36 @@ extern "C" __global__ void last(const Folding f, R *o, const W *parts) {{
     }}
 }}
 """
+# Of a matrix, column by column; columns.cuh comes first.
+_COLUMNS = _HEAD + """
+struct Folded {{ Columns s; double divisor; }};
+struct Joining {{ __device__ W operator()(W x, W y) const {{ return joined(x, y); }} }};
+
+extern "C" __launch_bounds__(THREADS) __global__ void columns(const Folded f, R *o, const A *x, W *parts) {{
+    for (Task t(f.s); t.more(); t.next()) {{
+        W total[OWN];
+        FOR_OWN total[j] = {start};
+        t.each([&](long at, long) {{
+            const Run<A, OWN> r = *(const Run<A, OWN> *)(x + at);
+            FOR_OWN total[j] = joined(total[j], term(r.at[j]));
+        }});
+        t.meet(total, Joining());
+        if (!t.first()) continue;
+        FOR_OWN {{
+            if (f.s.chunks == 1) o[t.c + j] = finished(total[j], f.divisor);
+            else parts[t.chunk * f.s.columns + t.c + j] = total[j];
+        }}
+    }}
+}}
+
+extern "C" __launch_bounds__(LAST) __global__ void last_columns(const Folded f, R *o, const W *parts) {{
+    const long n = f.s.columns;
+    FOR_LAST(c, n) {{
+        const W total = together(parts + c, c < n, f.s.chunks, n, (W)({start}), Joining());
+        if (c < n && threadIdx.x < EIGHT) o[c] = finished(total, f.divisor);
+    }}
+}}
+"""
 _WIDE = {"f32": "float", "f64": "double"}
 
 
@@ -176,9 +208,9 @@ def run(name: str, args: tuple[Any, ...]) -> CudaArray | None:
         plan = _plans[key] = _planned(name, args, key[4]) or False
     if plan is False:
         return None
-    first, second, shape, result, stride, parts = plan
+    first, second, shape, result, stride, parts, wide = plan
     out = windows.empty(shape, result) if stride is None else windows.empty_strided(shape, stride, result)
-    scratch = windows.empty((parts[0],), parts[1]) if second is not None else out
+    scratch = windows.empty((parts,), wide) if second is not None else out
     first.run(out, x, scratch)
     if second is not None:
         second.run(out, scratch)
@@ -206,6 +238,7 @@ def _planned(name: str, args: tuple[Any, ...], device: int) -> Any:
     source, wide = (_own_source if name in _OWN else _source)(name, fold, x.dtype, sample.dtype)
     if source is None:
         return None
+    fields, title = source
     kept = [d for d in range(x.ndim) if d not in axes]
     totals, elements = math.prod([x.shape[d] for d in kept]), math.prod([x.shape[d] for d in axes])
     steps = [s // x.itemsize for s in x.strides]
@@ -215,16 +248,28 @@ def _planned(name: str, args: tuple[Any, ...], device: int) -> Any:
     inner = _joined([(x.shape[d], steps[d], next(out_steps)) for d in kept if x.shape[d] != 1])
     if max(len(away), len(inner)) > _DIMS:
         return None
+    divisor = elements if fold.total == "mean" else 1
+    stride = None if sample.flags.c_contiguous else [s // sample.itemsize for s in sample.strides]
+    made = sample.shape, sample.dtype, stride
+    if inner == [(totals, 1, 1)] and away == [(elements, totals, 0)]:
+        return *_matrix(title + _COLUMNS.format(**fields), elements, totals, 16 // x.itemsize, divisor, device, made), wide
+    source = title + _TEXT.format(**fields)
     tile = 32 if inner and inner[0][1] == 1 and totals > 1 and not (away and away[0][1] == 1) else 1
     blocks, most = -(-totals // tile), 8 * machine().attribute("multiprocessors", device)
     chunks = max(min(elements // (_LEAST // tile), most // blocks), 1)
-    divisor = elements if fold.total == "mean" else 1
     fixed = struct.pack("4qd", totals, elements, chunks, tile, divisor) + _walk(totals, inner) + _walk(elements, away)
-    stride = None if sample.flags.c_contiguous else [s // sample.itemsize for s in sample.strides]
     threads = _THREADS if elements * tile >= _THREADS else max(1 << (elements * tile - 1).bit_length(), tile, 32)
     first = Plan(kernel(source, "fold", device), device, min(blocks * chunks, most * 16), threads, "ppp", fixed)
     second = None if chunks == 1 else Plan(kernel(source, "last", device), device, min(totals, most), 256, "pp", fixed)
-    return first, second, sample.shape, sample.dtype, stride, (totals * chunks, wide)
+    return first, second, *made, totals * chunks, wide
+
+
+def _matrix(body: str, rows: int, columns: int, run: int, divisor: float, device: int, made: Any) -> Any:
+    """The plans of sums over the rows of a dense matrix."""
+    sizes, numbers = (rows, columns, 1), struct.pack("d", divisor)
+    first, chunks = column_plan(body, "columns", (), (), "ppp", sizes, run, numbers, device)
+    second = None if chunks == 1 else joining_plan(body, "last_columns", (), (), "pp", columns, chunks, numbers, device)
+    return first, second, *made, columns * chunks
 
 
 def _axes(fold: Any, x: ndarray, args: tuple[Any, ...]) -> list[int]:
@@ -237,7 +282,7 @@ def _axes(fold: Any, x: ndarray, args: tuple[Any, ...]) -> list[int]:
 _ALL = Fold("sum")
 
 
-def _own_source(name: str, fold: Any, dtype: np.dtype, result: np.dtype) -> tuple[str | None, Any]:
+def _own_source(name: str, fold: Any, dtype: np.dtype, result: np.dtype) -> tuple[tuple[dict[str, Any], str] | None, Any]:
     own = _OWN[name]
     if dtype not in COMPUTED or result not in STORED or (result.char == "?" and not own.whole):
         return None, None
@@ -245,13 +290,12 @@ def _own_source(name: str, fold: Any, dtype: np.dtype, result: np.dtype) -> tupl
     wide = ("double" if result.char == "d" else "float") if floating else "long"
     kind = np.dtype({"double": np.float64, "float": np.float32, "long": np.int64}[wide])
     suffix = COMPUTED[dtype]
-    text = _TEXT.format(stored=STORED[dtype], result=STORED[result], wide=wide, kind=loops.C_TYPES.get(suffix, "bool"),
-                        join=own.join, start=own.start, finish="total", value=own.of, threads=_THREADS,
-                        run=16 // dtype.itemsize)
-    return f"// {name}\n{text}", kind
+    fields = dict(stored=STORED[dtype], result=STORED[result], wide=wide, kind=loops.C_TYPES.get(suffix, "bool"), join=own.join,
+                  start=own.start, finish="total", value=own.of, threads=_THREADS, run=16 // dtype.itemsize)
+    return (fields, f"// {name}\n"), kind
 
 
-def _source(name: str, fold: Any, dtype: np.dtype, result: np.dtype) -> tuple[str | None, Any]:
+def _source(name: str, fold: Any, dtype: np.dtype, result: np.dtype) -> tuple[tuple[dict[str, Any], str] | None, Any]:
     if dtype not in COMPUTED or result not in STORED:
         return None, None
     suffix = COMPUTED[dtype]
@@ -273,9 +317,9 @@ def _source(name: str, fold: Any, dtype: np.dtype, result: np.dtype) -> tuple[st
         return None, None
     finish = {"": "total", "root": "sqrt(total)", "mean": "total / (W)divisor"}[fold.total]
     value = loops.to_c(fold.of, suffix, {}) if fold.of != "a" else "a"
-    text = _TEXT.format(stored=STORED[dtype], result=STORED[result], wide=wide, kind=loops.C_TYPES[suffix], join=join,
-                        start=start, finish=finish, value=value, threads=_THREADS, run=16 // dtype.itemsize)
-    return f"// {name}\n{text}", kind
+    fields = dict(stored=STORED[dtype], result=STORED[result], wide=wide, kind=loops.C_TYPES[suffix], join=join, start=start,
+                  finish=finish, value=value, threads=_THREADS, run=16 // dtype.itemsize)
+    return (fields, f"// {name}\n"), kind
 
 
 def _joined(dims: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:

@@ -100,7 +100,7 @@ def _text(title: str, run: int, inputs: list[Any], scalars: list[Any], outputs: 
         steps=lines([_call(n, s) for n, s in enumerate(steps)]),
         to_runs=lines([f"m_{x}.at[i] = {x};" for x, _ in outputs]),
         put=lines([f"o_{x}[i] = {x};" for x, _ in outputs]),
-        stored=lines([f"*(Run<{STORED[d]}, {run}> *)(o_{x} + at) = m_{x};" for x, d in outputs]))
+        stored=lines([f"store(o_{x} + at, m_{x});" for x, d in outputs]))
 
 
 def _computed(suffix: str) -> str:

@@ -43,8 +43,8 @@ class Pool:
         self._memory = memory.of(current.device)
         self._home = self._memory.pool(current.stream)
 
-    def block(self, nbytes: int) -> Block:
-        return self._memory.block_of(self._home, nbytes)
+    def block(self, nbytes: int, exactly: bool = False) -> Block:
+        return self._memory.block_of(self._home, nbytes, exactly)
 
     def __del__(self) -> None:
         self._memory.end_pool(self._home)
@@ -65,13 +65,9 @@ class Capture:
         self.stream = _side_stream(machine(), self.device, self.launched_on)
         self.known: dict[Any, Any] = {}                # what kernels keep on the device for the same work again
         self.held: list[Any] = []                      # memory that the graph reads, and that nobody else may keep
-        self.log: list[tuple[int, int]] | None = None  # (address, bytes) of what was asked for, if somebody wants to know
 
     def block(self, nbytes: int) -> Block:
-        made = self.pool.block(nbytes)
-        if self.log is not None:
-            self.log.append((made.ctypes.data, nbytes))
-        return made
+        return self.pool.block(nbytes)
 
     def upload(self, source: ndarray) -> CudaArray:
         """What the host knows now, in memory that nothing in the graph writes."""

@@ -62,7 +62,7 @@ def embedding_dense_backward(grad: CudaArray, indices: CudaArray, count: int, pa
     out = zeros((count, grad.shape[-1]), grad.dtype)
     skipped = padding_idx if padding_idx >= 0 else 1 << 62
     at = checked(indices, count, False, faults.site(IndexError, RANGE), skipped)
-    add(out, at, grad, (1, count, grad.shape[-1]), own=False, by_count=scale_grad_by_freq)
+    add(out, at, grad, (1, count, grad.shape[-1]), by_count=scale_grad_by_freq)
     return out
 
 
@@ -72,7 +72,7 @@ def added_rows(source: CudaArray, at: CudaArray, shape: Any) -> Any:
         return NotImplemented
     out = zeros(shape, source.dtype)
     at = checked(at, shape[0], True, faults.site(IndexError, out_of_bounds(0, shape[0])))
-    add(out, at, source, (1, shape[0], math.prod(shape[1:])), own=False)
+    add(out, at, source, (1, shape[0], math.prod(shape[1:])))
     return out
 
 

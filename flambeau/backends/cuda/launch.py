@@ -17,6 +17,7 @@ _PYTHON = ("PyLong_AsUnsignedLongMask", "PyFloat_AsDouble", "PyLong_AsVoidPtr", 
            "PyObject_SetAttr", "PyObject_GetAttr", "PyErr_Clear", "PyTuple_New", "PyTuple_SetItem")
 _NUMBERS = 8   # of 8 bytes each at the head of cuda.c's struct plan
 _KINDS = 16
+_SHARED = 48 << 10  # bytes of shared memory that every kernel may have
 
 
 def _failed(code: int | None) -> None:
@@ -102,9 +103,12 @@ class Plan:
 
 
 @functools.lru_cache(1 << 14)
-def plan_of(text: str, name: str, device: int, blocks: int, threads: int, kinds: str, fixed: bytes) -> Plan:
-    """The plan of a kernel in a text, made once."""
-    return Plan(kernel(text, name, device), device, blocks, threads, kinds, fixed)
+def plan_of(text: str, name: str, device: int, blocks: int, threads: int, kinds: str, fixed: bytes, shared: int = 0) -> Plan:
+    """The plan of a kernel in a text, made once; shared: bytes of shared memory beyond what the text itself names."""
+    function = kernel(text, name, device)
+    if shared > _SHARED:
+        machine().allow_shared(function, shared)
+    return Plan(function, device, blocks, threads, kinds, fixed, shared)
 
 
 @functools.lru_cache(1 << 14)

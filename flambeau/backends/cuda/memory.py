@@ -25,7 +25,7 @@ from .driver import machine
 _SLAB = 2 << 20       # bytes from which small blocks are cut
 _SMALL = 1 << 20
 _NOTED = 8 << 20      # bytes from which the line is noted that a block was asked for in
-_LINE = 512           # sizes are multiples of this, so blocks are aligned for the widest loads
+LINE = 512            # sizes are multiples of this, so blocks are aligned for the widest loads
 
 
 class Pages(ndarray):
@@ -86,8 +86,8 @@ class Awaited:
 @functools.lru_cache(4096)
 def _rounded(nbytes: int) -> int:
     """Size classes: an eighth apart, so that little is wasted and pieces fit again."""
-    step = max(_LINE if nbytes < _SMALL else _SLAB, 1 << max(nbytes.bit_length() - 4, 0))
-    return max(-(-nbytes // step) * step, _LINE)
+    step = max(LINE if nbytes < _SMALL else _SLAB, 1 << max(nbytes.bit_length() - 4, 0))
+    return max(-(-nbytes // step) * step, LINE)
 
 
 class Memory:
@@ -128,10 +128,11 @@ class Memory:
             home[size] += pieces
         pool.clear()
 
-    def block_of(self, home: _Free, nbytes: int) -> Block:
+    def block_of(self, home: _Free, nbytes: int, exactly: bool = False) -> Block:
+        """exactly: without room for pieces of a similar size."""
         if not nbytes:
             return self.empty
-        size = _rounded(nbytes)
+        size = -(-nbytes // _SLAB) * _SLAB if exactly else _rounded(nbytes)
         try:
             pages = home[size].pop()
         except IndexError:
@@ -194,7 +195,7 @@ class Memory:
                   for piece in lists[size]]
         for _, size, _, segment in pieces:
             unused[segment] += size
-        whole = {a for a, size in self.segments.items() if unused[a] >= size - size % _LINE}
+        whole = {a for a, size in self.segments.items() if unused[a] >= size - size % LINE}
         for lists in self.free.values():
             lists.clear()
         for lists, size, piece, segment in pieces:

@@ -20,9 +20,9 @@ def _window(x: CudaArray, dim: int, *part: int) -> CudaArray:
     return x[(*(_ALL,) * dim, slice(*part))]
 
 
-@kernel("clone", "_to_copy", repeatable=True)
-def to_copy(x: CudaArray, *options: Any) -> CudaArray:
-    return copied(x, blank("clone" if len(options) == 1 else "_to_copy", x, *options))
+@kernel("clone", "_to_copy", repeatable=True, into=True)
+def to_copy(x: CudaArray, *options: Any, into: Any = None) -> CudaArray:
+    return copied(x, blank("clone" if len(options) == 1 else "_to_copy", x, *options) if into is None else into[0])
 
 
 @kernel("copied", repeatable=True)

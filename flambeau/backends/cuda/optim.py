@@ -22,34 +22,57 @@ from .streams import current
 from .table import kernel
 
 _Arrays = list[CudaArray]
-_PIECE = 1 << 13    # elements of a piece
+_PIECE = 1 << 13    # elements of a piece, at most; a multiple of 4
+_SMALLEST = 1 << 10 # and at least
 _THREADS = 256
 _COLUMNS = 6        # of a tensor: its size, then addresses: parameter, gradient, three parts of the state
 _PRELUDE = """#include "elements.cuh"
 typedef {T} T;
 #define SQRT sqrt_{suffix}
 #define ABS fabs_{suffix}
-struct Head {{ long rows, pieces; }};
+struct Head {{ long rows, pieces, piece; }};
 // Runs the code with `row`, the tensor's entries of the table, and the elements [from, stop) of a block's piece.
 #define PIECES(...) \\
     for (long piece = blockIdx.x; piece < h.pieces; piece += gridDim.x) {{ \\
-        const long code = table[h.rows * 6 + piece], from = (code & 0xffffffff) * 8192; \\
+        const long code = table[h.rows * 6 + piece], from = (code & 0xffffffff) * h.piece; \\
         const long *row = table + (code >> 32) * 6; \\
-        const long stop = from + 8192 < row[0] ? from + 8192 : row[0]; \\
+        const long stop = from + h.piece < row[0] ? from + h.piece : row[0]; \\
         __VA_ARGS__ \\
     }}
 """
 _UPDATE = _PRELUDE + """
+// Elements of an array in registers, to the update what the array is: it may not be there.
+enum {{ RUN = 16 / sizeof(T) }};
+struct Held {{
+    Run<T, RUN> run;
+    bool there;
+    __device__ Held(const T *array, long k) : there(array) {{
+        if (there) run = *(const Run<T, RUN> *)(array + k);
+    }}
+    __device__ void back(T *array, long k) const {{
+        if (there) *(Run<T, RUN> *)(array + k) = run;
+    }}
+    __device__ explicit operator bool() const {{ return there; }}
+    __device__ T &operator[](long k) {{ return run.at[k]; }}
+}};
+
 extern "C" __global__ void update(const Head h, const long *table{parameters}) {{
     {numbers}
+    const auto one = [&](auto &p, auto &g, auto &m, auto &v, auto &w, long k) {{
+        {body}
+    }};
     PIECES({{
-        T *__restrict__ p = (T *)row[1], *__restrict__ m = (T *)row[3];
-        T *__restrict__ v = (T *)row[4], *__restrict__ w = (T *)row[5];
-        const T *__restrict__ g = (const T *)row[2];
-        _Pragma("unroll 4")
-        for (long k = from + threadIdx.x; k < stop; k += blockDim.x) {{
-            {body}
+        T *p = (T *)row[1], *m = (T *)row[3], *v = (T *)row[4], *w = (T *)row[5];
+        const T *g = (const T *)row[2];
+        const bool even = !((row[1] | row[2] | row[3] | row[4] | row[5]) & 15);
+        const long middle = even ? from + (stop - from) / RUN * RUN : from;
+        for (long k = from + threadIdx.x * RUN; k < middle; k += blockDim.x * RUN) {{
+            Held hp(p, k), hg(g, k), hm(m, k), hv(v, k), hw(w, k);
+            _Pragma("unroll")
+            for (int j = 0; j < RUN; j++) one(hp, hg, hm, hv, hw, j);
+            hp.back(p, k), hm.back(m, k), hv.back(v, k), hw.back(w, k);
         }}
+        for (long k = middle + threadIdx.x; k < stop; k += blockDim.x) one(p, g, m, v, w, k);
     }})
 }}
 """
@@ -156,22 +179,33 @@ _RULES = {
 
 
 # ------------------------------------------------------------------------------------------------------------- tables
+class _Table(NamedTuple):
+    """The table of tensors on the device: how many these are, how many pieces they have, and how many elements a piece has."""
+
+    array: CudaArray
+    rows: int
+    pieces: int
+    piece: int
+
+
 @functools.lru_cache(64)
-def _piece_numbers(sizes: bytes) -> np.ndarray:
-    """The pieces of tensors of these sizes: the number of the tensor, and below it that of the piece."""
-    counts = -(-np.frombuffer(sizes, np.int64) // _PIECE)
-    return np.concatenate([(i << 32) + np.arange(n, dtype=np.int64) for i, n in enumerate(counts)])
+def _piece_numbers(sizes: bytes, multiprocessors: int) -> tuple[np.ndarray, int]:
+    """The pieces of tensors of these sizes: the number of the tensor, and below it that of the piece; and how long they are. Few
+    elements are cut into small ones, so that all multiprocessors have some."""
+    sizes = np.frombuffer(sizes, np.int64)
+    piece = min(max(1 << (int(sizes.sum()) // (8 * multiprocessors)).bit_length(), _SMALLEST), _PIECE)
+    return np.concatenate([(i << 32) + np.arange(n, dtype=np.int64) for i, n in enumerate(-(-sizes // piece))]), piece
 
 
-def _table(rows: np.ndarray) -> tuple[CudaArray, int]:
-    """The table of tensors on the device, and how many pieces they have. Gradients lie elsewhere at every step, so it is made
-    anew; nobody waits for it to get there. In a graph they lie where they lay, and it keeps the table."""
+def _table(rows: np.ndarray, device: int) -> _Table:
+    """Gradients lie elsewhere at every step, so the table is made anew; nobody waits for it to get there. In a graph they lie where
+    they lay, and it keeps the table."""
     capture = current.capture
     key = None if capture is None else rows.tobytes()
     if capture is not None and key in capture.known:
         return capture.known[key]
-    pieces = _piece_numbers(rows[::_COLUMNS].tobytes())
-    made = upload(pinned.copied(np.concatenate([rows, pieces])), wait=False), len(pieces)
+    pieces, piece = _piece_numbers(rows[::_COLUMNS].tobytes(), machine().attribute("multiprocessors", device))
+    made = _Table(upload(pinned.copied(np.concatenate([rows, pieces])), wait=False), len(rows) // _COLUMNS, len(pieces), piece)
     if capture is not None:
         capture.known[key] = made
     return made
@@ -183,8 +217,8 @@ def _collect() -> Any:
     return ctypes.PYFUNCTYPE(ctypes.c_long, *kinds)(("fl_cuda_collect", library()))
 
 
-def _collected(*columns: _Arrays) -> tuple[int, CudaArray, int, int] | None:
-    """(device, table, rows, pieces); None where the arrays are not all plain ones of one type and device."""
+def _collected(*columns: _Arrays) -> tuple[int, _Table] | None:
+    """(device, table); None where the arrays are not all plain ones of one type and device."""
     dtype, device, count = columns[0][0].dtype, device_index(columns[0][0]), len(columns[0])
     if dtype.char not in "fd":
         return None
@@ -194,8 +228,7 @@ def _collected(*columns: _Arrays) -> tuple[int, CudaArray, int, int] | None:
         return None
     if machine().count > 1 and any([device_index(a) != device for column in columns for a in column]):
         return None
-    table, pieces = _table(rows)
-    return device, table, count, pieces
+    return device, _table(rows, device)
 
 
 @functools.cache
@@ -204,10 +237,11 @@ def _text(form: str, dtype: np.dtype, **fields: str) -> str:
 
 
 @functools.lru_cache(256)
-def _plan(text: str, name: str, device: int, rows: int, pieces: int, kinds: str, blocks: int | None = None) -> Plan:
+def _plan(text: str, name: str, device: int, sizes: tuple[int, int, int], kinds: str, blocks: int | None = None) -> Plan:
+    """sizes: rows, pieces and the length of a piece."""
     most = 16 * machine().attribute("multiprocessors", device)
-    return Plan(built(text, name, device), device, min(pieces, most) if blocks is None else blocks, _THREADS, kinds,
-                struct.pack("2q", rows, pieces))
+    return Plan(built(text, name, device), device, min(sizes[1], most) if blocks is None else blocks, _THREADS, kinds,
+                struct.pack("3q", *sizes))
 
 
 @functools.cache
@@ -223,11 +257,11 @@ def _update(name: str, columns: tuple[_Arrays, ...], numbers: dict[str, float]) 
     found = _collected(*columns)
     if found is None:
         return False
-    device, table, rows, pieces = found
-    if pieces:
+    device, (table, *sizes) = found
+    if sizes[1]:
         values = [float(numbers[n]) for n in _RULES[name].numbers.split()]
         text = _rule_text(name, columns[0][0].dtype)
-        _plan(text, "update", device, rows, pieces, "p" + "d" * len(values)).run(table, *values)
+        _plan(text, "update", device, tuple(sizes), "p" + "d" * len(values)).run(table, *values)
     return True
 
 
@@ -349,14 +383,14 @@ def fused_norm(arrays: _Arrays, order: float) -> Any:
     found = _collected(arrays) if order in _ORDERS else None
     if found is None:
         return False
-    device, table, rows, pieces = found
+    device, (table, *sizes) = found
     dtype = arrays[0].dtype
     join, term, finish = _ORDERS[order]
     text = _text(_NORM, dtype, join=join, term=term, finish=finish)
-    made, out = windows.empty((pieces,), np.dtype(np.float64)), windows.empty((), dtype)
-    if pieces:
-        _plan(text, "parts", device, rows, pieces, "pp").run(table, made)
-    _plan(text, "whole", device, rows, pieces, "pp", 1).run(out, made)
+    made, out = windows.empty((sizes[1],), np.dtype(np.float64)), windows.empty((), dtype)
+    if sizes[1]:
+        _plan(text, "parts", device, tuple(sizes), "pp").run(table, made)
+    _plan(text, "whole", device, tuple(sizes), "pp", 1).run(out, made)
     return out
 
 
@@ -365,8 +399,8 @@ def fused_clip(arrays: _Arrays, norm: CudaArray, max_norm: float) -> bool:
     found = _collected(arrays) if type(norm) is CudaArray and not norm.ndim and norm.dtype == arrays[0].dtype else None
     if found is None:
         return False
-    device, table, rows, pieces = found
-    if pieces:
+    device, (table, *sizes) = found
+    if sizes[1]:
         text = _text(_CLIP, norm.dtype)
-        _plan(text, "clip", device, rows, pieces, "ppd").run(table, norm, float(max_norm))
+        _plan(text, "clip", device, tuple(sizes), "ppd").run(table, norm, float(max_norm))
     return True

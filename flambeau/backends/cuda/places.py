@@ -17,7 +17,8 @@ import numpy as np
 from . import faults
 from .arrays import CudaArray, device_index, windows
 from .backend import _parts, call, contiguous, copied, fill, host_array
-from .launch import Plan, launch
+from .driver import machine
+from .launch import Plan, launch, plan_of
 from .pointwise import COMPUTED, STORED
 from .sorts import sorted_rows
 from .table import kernel as enter
@@ -124,6 +125,54 @@ extern "C" __global__ void added(const Added f, A *x, const W *parts, const long
 }}
 """
 
+# Into few places: x is (size, inner), source (count, inner). No sort: a block has 32 columns and a chunk of the rows, each of its
+# warps a table of all places, to which it adds its rows in their order.
+_FEW = """
+#include "index.cuh"
+typedef {a} A;
+typedef {w} W;
+struct Few {{ long size, count, inner, chunks; }};
+enum {{ SIZE = {size}, WARPS = {warps}, AHEAD = 8 }};
+
+extern "C" __launch_bounds__(32 * WARPS) __global__ void few(const Few f, W *parts, const A *source, const long *at) {{
+    __shared__ W table[WARPS][SIZE][32];
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const long tiles = (f.inner + 31) / 32, chunk = blockIdx.x / tiles, j = blockIdx.x % tiles * 32 + lane;
+    const long share = (f.count + f.chunks * WARPS - 1) / (f.chunks * WARPS), from = (chunk * WARPS + warp) * share;
+    const long till = from + share < f.count ? from + share : f.count;
+    for (int p = 0; p < f.size; p++) table[warp][p][lane] = 0;
+    for (long k = from; k < till; k += AHEAD) {{
+        W v[AHEAD];
+        int place[AHEAD];
+        #pragma unroll
+        for (int i = 0; i < AHEAD; i++) {{
+            place[i] = k + i < till ? (int)at[k + i] : -1;
+            v[i] = place[i] >= 0 && j < f.inner ? (W)value_of(source[(k + i) * f.inner + j]) : 0;
+        }}
+        #pragma unroll
+        for (int i = 0; i < AHEAD; i++)
+            if (place[i] >= 0) table[warp][place[i]][lane] += v[i];
+    }}
+    __syncthreads();
+    for (int p = warp; p < f.size; p += WARPS) {{
+        W made = 0;
+        for (int k = 0; k < WARPS; k++) made += table[k][p][lane];
+        if (j < f.inner) parts[(chunk * f.size + p) * f.inner + j] = made;
+    }}
+}}
+
+extern "C" __global__ void few_joined(const Few f, A *x, const W *parts) {{
+    const long total = f.size * f.inner;
+    FOR_ALL(e, total) {{
+        W made = (W)value_of(x[e]);
+        #pragma unroll 8
+        for (long k = 0; k < f.chunks; k++) made += parts[k * total + e];
+        x[e] = to<A>(made);
+    }}
+}}
+"""
+_TABLES = 48 << 10  # bytes of a block's tables
+
 
 def positions(at: CudaArray) -> CudaArray:
     """Dense positions of int64."""
@@ -223,12 +272,27 @@ def add(x: CudaArray, at: CudaArray, source: CudaArray, sizes: tuple[int, int, i
         if isinstance(alpha, complex):
             source, alpha = (source, alpha.real) if not alpha.imag else (call("mul", (source, np.asarray(alpha, x.dtype))), 1)
         return add(_parts(x), at, _parts(source), (outer, size, 2 * inner), reduce, own, alpha, by_count)
+    if outer == 1 and reduce == "sum" and own and alpha == 1 and not by_count and COMPUTED[x.dtype] in ("f32", "f64") and (
+            32 * -(-size // 32) * 32 * _sum_type(x.dtype).itemsize <= _TABLES):
+        return _add_few(x, at, source, size, inner)
     ordered, order = sorted_rows(at)
     total, device = outer * at.size * inner, device_index(x)
     fixed = struct.pack("6qd", outer, size, at.size, inner, own, 2 if by_count else int(reduce == "mean"), float(alpha))
     text, parts = _added_text(x.dtype, reduce, alpha != 1), windows.empty((total,), _sum_type(x.dtype))
     launch(text, "pieces", "pppp", total, fixed, device).run(parts, source, ordered, order)
     launch(text, "added", "pppp", total, fixed, device).run(x, parts, ordered, order)
+
+
+def _add_few(x: CudaArray, at: CudaArray, source: CudaArray, size: int, inner: int) -> None:
+    wide, device = _sum_type(x.dtype), device_index(x)
+    room = 32 * -(-size // 32)
+    warps = min(_TABLES // (room * 32 * wide.itemsize), 8)
+    tiles, most = -(-inner // 32), 4 * machine().attribute("multiprocessors", device)
+    chunks = max(min(at.size // (16 * warps), most // tiles), 1)
+    text = _FEW.format(a=STORED[x.dtype], w="double" if wide.char == "d" else "float", size=room, warps=warps)
+    parts, fixed = windows.empty((chunks, size, inner), wide), struct.pack("4q", size, at.size, inner, chunks)
+    plan_of(text, "few", device, tiles * chunks, 32 * warps, "ppp", fixed).run(parts, source, at)
+    launch(text, "few_joined", "pp", size * inner, fixed, device).run(x, parts)
 
 
 def _sum_type(dtype: np.dtype) -> np.dtype:

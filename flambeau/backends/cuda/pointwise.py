@@ -44,7 +44,7 @@ extern "C" __global__ void flat(const long count, R *o{pointers}{numbers}) {{
                 {loaded}
                 made.at[i] = to<R>({value});
             }}
-            *(Run<R, {run}> *)(o + at) = made;
+            store(o + at, made);
         }} else {{
             for (long i = at; i < count; i++) {{
                 {single}
@@ -83,7 +83,7 @@ _LINES = _WHERE.replace("NAME", "lines") + """\
             {loaded}
             made.at[i] = to<R>({value});
         }}
-        *(Run<R, {run}> *)(o + at0) = made;
+        store(o + at0, made);
     }}
 }}
 """

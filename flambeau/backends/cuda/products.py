@@ -10,29 +10,17 @@ from ..dtypes import native
 from ..flags import cuda as _flags
 from .arrays import CudaArray, device_index, windows
 from .backend import call, copied
-from .cublas import Geometry, Matrices
+from .cublas import Geometry, Matrices, matrices
 from .driver import machine
-from .fitted import fit, grown
+from .fitted import even_sizes, fit, grown, is_uneven
 from .streams import current
 from .table import kernel
 
 _TAKEN = {np.dtype(t) for t in (np.float32, np.float64, np.float16, np.complex64, np.complex128)} | {native("bfloat16")}
 
 
-def _matrices(x: CudaArray) -> tuple[CudaArray, Matrices] | None:
-    """An array of matrices as the library has them; None where neither rows nor columns lie densely."""
-    *batch, rows, columns = x.shape
-    size = x.itemsize
-    steps = [s // size for s in x.strides]
-    count, step = 1, 0
-    if batch:
-        count, step = batch[0], steps[0]
-    by_row = steps[-1] == 1 or columns == 1
-    if by_row and (steps[-2] >= max(columns, 1) or rows == 1):
-        return x, Matrices(rows, columns, max(steps[-2] if rows > 1 else columns, columns, 1), False, count, step)
-    if (steps[-2] == 1 or rows == 1) and (steps[-1] >= max(rows, 1) or columns == 1):
-        return x, Matrices(rows, columns, max(steps[-1] if columns > 1 else rows, rows, 1), True, count, step)
-    return None
+def _matrices(x: CudaArray) -> Matrices | None:
+    return matrices(x.shape, [s // x.itemsize for s in x.strides])
 
 
 def multiply(a: CudaArray, b: CudaArray, out: CudaArray | None = None, alpha: Any = 1, beta: Any = 0,
@@ -56,27 +44,18 @@ def multiply(a: CudaArray, b: CudaArray, out: CudaArray | None = None, alpha: An
         return out
     first = _matrices(a) or _matrices(a := a.copy())
     second = _matrices(b) or _matrices(b := b.copy())
-    if a.ndim == 2 and not beta and dtype.itemsize == 2 and a.shape[0] * b.size >= _WORTH and _is_odd(first[1], second[1]):
-        return _even(a, b, out, first[1].transposed, second[1].transposed, alpha, bias)
+    if a.ndim == 2 and not beta and is_uneven(first, second, dtype):
+        return _even(a, b, out, first, second, alpha, bias)
     _product(a, b, out, alpha, beta, bias)
     return out
 
 
-_RUN = 8            # elements of 16 bytes: sizes that are multiples of it are what the matrix units take at full speed
-_WORTH = 1 << 32    # multiplications that are worth copies of the operands
-
-
-def _is_odd(first: Matrices, second: Matrices) -> bool:
-    """Whether rows of an operand, or of the result, do not start at multiples of 16 bytes."""
-    return bool(first.lead % _RUN or second.lead % _RUN or second.columns % _RUN)
-
-
-def _even(a: CudaArray, b: CudaArray, out: CudaArray, turned: bool, turned_too: bool, alpha: Any,
+def _even(a: CudaArray, b: CudaArray, out: CudaArray, first: Matrices, second: Matrices, alpha: Any,
           bias: CudaArray | None) -> CudaArray:
-    """The product of operands with zeros up to even sizes, cut to what is wanted. turned: whether columns lie densely."""
-    rows, depth, columns = [-(-n // _RUN) * _RUN for n in (a.shape[0], *b.shape)]
-    a, b = grown(a, rows if turned else len(a), depth, turned), grown(b, depth, columns, turned_too)
-    target = out if out.shape == (len(a), columns) else windows.empty((len(a), columns), out.dtype)
+    """The product of operands with zeros up to even sizes, cut to what is wanted."""
+    rows, depth, columns = even_sizes(first, second)
+    a, b = grown(a, rows, depth, first.transposed), grown(b, depth, columns, second.transposed)
+    target = out if out.shape == (rows, columns) else windows.empty((rows, columns), out.dtype)
     if bias is not None and bias.size < columns:
         bias = grown(bias[None], 1, columns, False)[0]
     _product(a, b, target, alpha, 0, bias)
@@ -88,13 +67,13 @@ def _product(a: CudaArray, b: CudaArray, out: CudaArray, alpha: Any, beta: Any, 
     lead = out.strides[-2] // out.itemsize if out.ndim == 2 and out.shape[0] > 1 else out.shape[-1]
     result = Matrices(out.shape[-2], out.shape[-1], lead, False, *((out.shape[0], out.shape[-1] * out.shape[-2]) if (
         out.ndim == 3) else ()))
-    geometry = Geometry(first[1], second[1], result, dtype, complex(alpha) if dtype.kind == "c" else float(alpha),
+    geometry = Geometry(first, second, result, dtype, complex(alpha) if dtype.kind == "c" else float(alpha),
                         complex(beta) if dtype.kind == "c" else float(beta), bias is not None)
     product = machine().product(geometry, device_index(out), current.stream, bool(_flags.matmul.allow_tf32))
     product.run(a, b, out, *(() if bias is None else (bias,)))
 
 
-@kernel("mm", "bmm", "matmul_2d", repeatable=True)
+@kernel("mm", "bmm", "matmul_2d", repeatable=True, product=True)
 def mm(a: CudaArray, b: CudaArray) -> CudaArray:
     return multiply(a, b)
 

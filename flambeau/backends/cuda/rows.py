@@ -63,7 +63,7 @@ extern "C" __launch_bounds__(THREADS) __global__ void backward(const Rows s, R *
     }
 }
 """
-_WARP, _BLOCK, _TILE = range(3)
+WARP, BLOCK, TILE = range(3)
 
 
 class Sharing(NamedTuple):
@@ -80,15 +80,17 @@ def sharing(n: int, inner: int, run: int) -> Sharing:
     if inner > 1:
         lanes = min(max(1 << (max(n // 8, 1) - 1).bit_length(), 4), 16)
         items = _power(-(-n // lanes))
-        return Sharing(_TILE, items if items <= 16 else 0, 1, 32 * lanes)
+        return Sharing(TILE, items if items <= 16 else 0, 1, 32 * lanes)
     run = run if n % run == 0 else 1
     runs, most = -(-n // run), 16 if run == 1 else 8 if run <= 4 else 4
-    if _power(-(-runs // 32)) <= most:
-        return Sharing(_WARP, _power(-(-runs // 32)), run, 128)
-    for threads in (256, 512, 1024):
-        if _power(-(-runs // threads)) <= most:
-            return Sharing(_BLOCK, _power(-(-runs // threads)), run, threads)
-    return Sharing(_BLOCK, 0, run, 1024)
+    for threads in (32, 256, 512, 1024):
+        items = next((n for n in _ITEMS if n * threads >= runs and n <= most), 0)
+        if items:
+            return Sharing(WARP, items, run, 128) if threads == 32 else Sharing(BLOCK, items, run, threads)
+    return Sharing(BLOCK, 0, run, 1024)
+
+
+_ITEMS = (1, 2, 3, 4, 6, 8, 12, 16)
 
 
 def _power(n: int) -> int:
@@ -117,7 +119,7 @@ def plan(body: str, name: str, types: tuple[tuple[str, str], ...], flags: tuple[
     """The launch of a kernel over rows. more: what follows the struct Rows in its first parameter."""
     def made(run: int, otherwise: Plan | None) -> Plan:
         share = sharing(n, inner, run)
-        at_once = {_WARP: share.threads // 32, _BLOCK: 1, _TILE: 32}[share.mode]
+        at_once = {WARP: share.threads // 32, BLOCK: 1, TILE: 32}[share.mode]
         blocks = min(-(-rows // at_once), 512 * machine().attribute("multiprocessors", device))
         function = kernel(text(body, share, types, flags), name, device)
         return Plan(function, device, blocks, share.threads, kinds, struct.pack("3q", rows, n, inner) + more,

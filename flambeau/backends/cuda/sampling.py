@@ -51,8 +51,8 @@ _SIDE_BY_SIDE = """for (long at = thread * {vec}; at < count; at += threads * {v
                 made.at[k + j] = to<R>((T)value_of(from.at[k + j]) * (T)kept.at[k + j] * scale);
             }}
         }}
-        *(Run<R, {vec}> *)(o + at) = made;
-        *(Run<bool, {vec}> *)(mask + at) = kept;
+        store(o + at, made);
+        store(mask + at, kept);
     }}"""
 _FAR_APART = """for (long at = thread; at < count; at += threads * 4) {
         const Words words = stream.next();

@@ -28,6 +28,7 @@ from ...backends.cpu.arrays import Storage as Memory
 from ...backends.cpu.arrays import strides as element_strides
 from ...backends.facts import DYNAMIC
 from ...backends.pending import PendingArray
+from ...creation.random import device_generators
 from ...native import pointer
 from ...tensors.tensor import Tensor
 from ..ir.parts import CONSTANT, INPUT, TEMPORARY, Number, Op, Storage, Value, values_in
@@ -385,6 +386,7 @@ class Recorder:
     # ---------------------------------------------------------------------------------------- tensors' arrays
     def begin(self, arguments: Any = ()) -> None:
         """From here on the arrays of tensors are Traced when this thread reads them."""
+        device_generators.ready()
         self.given = self._arguments()
         self.casts, autocast.casts = autocast.casts, {}  # those it casts now are of no use outside, nor the others here
         state.recorder = self

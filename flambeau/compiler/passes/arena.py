@@ -29,20 +29,28 @@ def arena(groups: list[Any], elsewhere: set[int], registers: set[int]) -> tuple[
     elsewhere: storages that have memory of their own. registers: those that never reach memory.
     """
     lives = [life for i, life in lifetimes(groups).items() if i not in elsewhere and i not in registers and life[0].nbytes]
-    lives.sort(key=lambda life: (-life[0].nbytes, life[1]))  # the largest first: they are the hardest to place
+    offsets, top, total = laid_out([(storage.nbytes, first, last) for storage, first, last in lives], _ALIGN)
+    return {life[0].id: at for life, at in zip(lives, offsets)}, top, total
+
+
+def laid_out(lives: list[tuple[int, int, int]], align: int) -> tuple[list[int], int, int]:
+    """Places for pieces of memory, (bytes, first and last time of use) each: (their offsets, bytes of all, bytes if nothing
+    were reused)."""
+    order = sorted(range(len(lives)), key=lambda k: (-lives[k][0], lives[k][1]))  # the largest first: the hardest to place
     placed: list[tuple[int, int, int, int]] = []  # offset, end, first, last
-    offsets: dict[int, int] = {}
+    offsets = [0] * len(lives)
     total = top = 0
-    for storage, first, last in lives:
-        size = (storage.nbytes + _ALIGN - 1) // _ALIGN * _ALIGN
+    for k in order:
+        nbytes, first, last = lives[k]
+        size = (nbytes + align - 1) // align * align
         total += size
-        busy = sorted((o, e) for o, e, f, to in placed if not (to < first or f > last))
+        busy = sorted([(o, e) for o, e, f, to in placed if not (to < first or f > last)])
         at = 0
         for o, e in busy:
             if o - at >= size:
                 break
             at = max(at, e)
-        offsets[storage.id] = at
+        offsets[k] = at
         placed.append((at, at + size, first, last))
         top = max(top, at + size)
     return offsets, top, total

@@ -17,12 +17,17 @@ from ...backends.cuda.fused import MOST, Fused, Step
 from ...backends.cuda.pointwise import COMPUTED, STORED
 from ...backends.cuda.table import KERNELS
 from ...backends.facts import COPIES
-from ..ir.parts import CONSTANT, TEMPORARY, Op, Value
+from ..ir.parts import CONSTANT, INPUT, TEMPORARY, Op, Value
 from .cleanup import without_dead
+from .narrow import alike, widened
+from .recompute import recomputed
 
 _MOVES = ("cast", "copy_into")
 _FAR = 60      # how many groups back an operation may look for one to join
 _LONGEST = 64  # operations of a group
+_KEPT = 1 << 26  # bytes up to which a value is kept for the backward pass: it takes time to make it again
+_DEEP = 8        # operations that may lead to one that is made again
+_SOON = 6        # operations up to its next use for which it is kept
 
 
 class _Part(NamedTuple):
@@ -47,19 +52,30 @@ class _Group:
         if not self.parts or self.parts[0].out.size != part.out.size or len(self.parts) >= _LONGEST:
             return False
         for mine in self.parts:
+            if mine.expression == part.expression and _same_reads(mine, part):
+                return False  # what is computed again shall not be kept
             for v in (*_arrays(mine), mine.out):
                 if v.storage is part.out.storage and v.key != part.out.key and not _same_elements(v, part.out):
                     return False
             for v in _arrays(part):
                 if v.storage is mine.out.storage and not _same_elements(v, mine.out):
                     return False
-        if any([not _alike(part.out, v) for mine in self.parts for v in (mine.out, *_arrays(mine)) if v.size == part.out.size]):
+        if any([not alike(part.out, v) for mine in self.parts for v in (mine.out, *_arrays(mine)) if v.size == part.out.size]):
             return False
         self.parts.append(part)
         self.ops.append(part.op)
         self.touched |= _touched(part.op, part)
         self.written |= {w.storage.id for w in part.op.writes}
         return True
+
+    def take(self, other: _Group) -> bool:
+        """Takes all of another group in, which comes later, if that is right; says whether it did."""
+        before = list(self.ops), list(self.parts), set(self.touched), set(self.written)
+        places = {(v.storage.id, v.offset) for p in (*self.parts, *other.parts) for v in (*_arrays(p), p.out)}
+        if len(places) + 2 <= MOST and all(map(self.join, other.parts)):
+            return True
+        self.ops, self.parts, self.touched, self.written = before
+        return False
 
     def come_apart(self) -> None:
         """Its operations shall stand for themselves, and read what they were captured with."""
@@ -70,9 +86,9 @@ def _same_elements(a: Value, b: Value) -> bool:
     return a.offset == b.offset and a.dtype == b.dtype and a.size == b.size
 
 
-def _alike(a: Value, b: Value) -> bool:
-    """Whether the elements of two windows of one size follow each other in memory in the same order."""
-    return (a.contiguous and b.contiguous) or (a.shape == b.shape and a.strides == b.strides and a.dense)
+def _same_reads(a: _Part, b: _Part) -> bool:
+    return a.reads.keys() == b.reads.keys() and all([
+        v is w or (v.__class__ is w.__class__ is Value and v.key == w.key) for v, w in zip(a.reads.values(), b.reads.values())])
 
 
 def _touched(op: Op, part: _Part | None) -> set[int]:
@@ -84,40 +100,20 @@ def _arrays(part: _Part) -> list[Value]:
 
 
 # ----------------------------------------------------------------------------------------------------------- operations
-def _part(op: Op, widened: dict[int, tuple[Value, Value]]) -> _Part | None:
-    """An operation as a part of a group; None if it cannot be one. widened: see `_widened`."""
+def _part(op: Op, wide: dict[int, tuple[Value, Value]]) -> _Part | None:
+    """An operation as a part of a group; None if it cannot be one. wide: see narrow.py."""
     if len(op.writes) != 1 or not op.writes[0].storage.device:
         return None
     out = op.writes[0]
     if not out.size or not out.dense or any([v.dtype not in STORED for v in (*op.reads, out)]):
         return None
     made = _copy(op, out) if op.kernel in _MOVES or op.kernel in COPIES else _expression(op, out)
-    if made is None or any([v.size not in (1, out.size) or (v.size == out.size and not _alike(v, out)) for v in _arrays(made)]):
+    if made is None or any([v.size not in (1, out.size) or (v.size == out.size and not alike(v, out)) for v in _arrays(made)]):
         return None
     for letter, v in made.reads.items():
-        wide, narrow = widened.get(v.storage.id, (None, None)) if v.__class__ is Value else (None, None)
-        if wide is not None and v.size == out.size and _same_elements(v, wide) and _alike(narrow, out):
+        whole, narrow = wide.get(v.storage.id, (None, None)) if v.__class__ is Value else (None, None)
+        if whole is not None and v.size == out.size and _same_elements(v, whole) and alike(narrow, out):
             made.reads[letter] = narrow
-    return made
-
-
-def _widened(ops: list[Op]) -> dict[int, tuple[Value, Value]]:
-    """Of storages that hold nothing but widened elements of half precision: their window, and what it was made of. Neither
-    changes afterwards, so whoever reads the one may read the other."""
-    writes: dict[int, int] = {}
-    for op in ops:
-        for w in op.writes:
-            writes[w.storage.id] = writes.get(w.storage.id, 0) + 1
-    made = {}
-    for op in ops:
-        if op.kernel in ("cast", "_to_copy") and len(op.outs) == 1 and op.args[0].__class__ is Value:
-            source, out = op.args[0], op.outs[0]
-            if out.dtype.char == "f" and COMPUTED.get(source.dtype) == "f32" and source.dtype != out.dtype and (
-                    source.storage.device and source.storage.kind is TEMPORARY and out.covers_storage
-                    and writes[out.storage.id] == 1 and writes.get(source.storage.id) == 1
-                    and out.storage.init is None and source.storage.init is None
-                    and source.size == out.size and _alike(source, out)):
-                made[out.storage.id] = out, source
     return made
 
 
@@ -166,11 +162,12 @@ def fused(ops: list[Op], brought: set[int], single: Any, narrow: bool = True) ->
     """The operations with groups in the place of those that they are made of. brought: storages that the caller sees; single:
     whether an operation has to stay by itself; narrow: whether what was widened is read as it was."""
     groups: list[_Group] = []
-    widened = _widened(ops) if narrow else {}
+    wide = widened(ops) if narrow else {}
     for op in ops:
-        part = None if single(op) else _part(op, widened)
+        part = None if single(op) else _part(op, wide)
         if part is None or not _placed(groups, op, part):
             groups.append(_Group(op, part))
+    groups = _joined(groups)
     while True:
         seen = Counter(i for group in groups for i in group.touched)
         inside = [{p.out.storage.id for p in group.parts if p.out.storage.kind is TEMPORARY and p.out.storage.init is None
@@ -186,6 +183,15 @@ def fused(ops: list[Op], brought: set[int], single: Any, narrow: bool = True) ->
     return without_dead(made, brought)
 
 
+def computed_again(ops: list[Op], brought: set[int], single: Any) -> list[Op]:
+    """The operations with large values made again where the backward pass wants them, of what it reads anyway: a kernel that is
+    bound by memory takes no longer for it."""
+    def cheap(op: Op) -> bool:
+        part = None if single(op) else _part(op, {})
+        return part is not None and not any([v.storage.kind is INPUT and v.size > 1 for v in _arrays(part)])
+    return recomputed(ops, brought, cheap, _KEPT, _DEEP, _SOON)
+
+
 def _placed(groups: list[_Group], op: Op, part: _Part) -> bool:
     touched, written = _touched(op, part), {w.storage.id for w in op.writes}
     variable = {v.storage.id for v in (*_arrays(part), part.out) if v.size > 1}
@@ -195,6 +201,22 @@ def _placed(groups: list[_Group], op: Op, part: _Part) -> bool:
         if group.written & touched or group.touched & written:
             return False  # depends on this group: it cannot go before it
     return False
+
+
+def _joined(groups: list[_Group]) -> list[_Group]:
+    """The groups, with those made one that read the same arrays, where the later one can come before what is between them."""
+    left: list[_Group] = []
+    for group in groups:
+        variable = {v.storage.id for p in group.parts for v in _arrays(p) if v.size > 1}
+        for other in left[:-_FAR - 1:-1] if group.parts else ():
+            if other.parts and other.touched & variable and other.take(group):
+                break
+            if other.written & group.touched or other.touched & group.written:
+                left.append(group)
+                break
+        else:
+            left.append(group)
+    return left
 
 
 def _fits(group: _Group, inside: set[int]) -> bool:

@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 
 from ...backends.cuda import backend as cuda
+from ...backends.cuda import casts
 from ...backends.cuda.arrays import at_address, windows
 from ...backends.cuda.driver import machine
 from ...backends.cuda.streams import current
+from ...backends.cuda.table import INTO, KERNELS
 from ...native import pointer
 from ..capture.symbolic import loads
 from ..ir.parts import CONSTANT, SCALAR, Number, Op, Storage, Value
@@ -33,7 +35,19 @@ class Pass:
 
     def block(self, s: Storage) -> Any:
         found = self.blocks.get(s.id)
-        return at_address(self.table[self.place[s.id]], s.nbytes) if found is None else found
+        if found is None and s.id in self.place:
+            return at_address(self.table[self.place[s.id]], s.nbytes)
+        if found is None:  # a temporary, of which a window is written first
+            found = self.blocks[s.id] = windows.storage(s.nbytes)
+        return found
+
+    def _targets(self, op: Op) -> list[Any] | None:
+        """Where the results of an operation belong, if that is memory which is there, or a part of more, and its kernel can
+        write to such."""
+        if (op.kernel not in INTO and op.kernel not in _OWN) or all([
+                o.covers_storage and o.storage.id not in self.blocks for o in op.outs]):
+            return None
+        return [self.array(o) for o in op.outs]
 
     def fill(self, s: Storage, image: Any) -> None:
         """Puts what a temporary holds at the start into it; None: zeros."""
@@ -41,8 +55,6 @@ class Pass:
             target = array_at(self.table[self.place[s.id]], _bytes_of(s))
             target[...] = 0 if image is None else image
             return
-        if s.id not in self.place:
-            self.blocks[s.id] = windows.storage(s.nbytes)
         to = pointer(self.block(s))
         machine().activate(current.device)
         if image is None:
@@ -56,7 +68,7 @@ class Pass:
             run_kernel(op, self.array, self.numbers)
             return []
         args = [argument(a, self.array, self.numbers) for a in op.args]
-        made = performed(op, args)
+        made = performed(op, args, self._targets(op))
         results = [m for m in (made if made.__class__ in (tuple, list) else (made,)) if m is not None and m is not True]
         if len(results) != len(op.outs):  # some are views of arguments: those are in place already
             given = {id(windows.owner(a)) for a in _arrays(args)}
@@ -70,7 +82,8 @@ class Pass:
             np.copyto(self.array(out), result, casting="unsafe")
             return None
         start, owner = pointer(result), windows.owner(result)
-        fits = start - pointer(owner) == out.offset and result.strides == tuple([s * out.dtype.itemsize for s in out.strides])
+        fits = start - pointer(owner) == out.offset and getattr(owner, "used", owner.nbytes) >= out.storage.nbytes and (
+            result.strides == tuple([s * out.dtype.itemsize for s in out.strides]))
         self.misfits += not fits
         if out.storage.id not in self.place and out.storage.id not in self.blocks:
             self.blocks[out.storage.id] = owner if fits else windows.storage(out.storage.nbytes)
@@ -100,27 +113,34 @@ class Repeated:
         performed(self.op, args)
 
 
-def performed(op: Op, args: list[Any]) -> Any:
-    """Runs the kernel of an operation."""
-    made = _run(op, args)
+def performed(op: Op, args: list[Any], into: list[Any] | None = None) -> Any:
+    """Runs the kernel of an operation. into: see table.INTO."""
+    made = KERNELS[op.kernel](*args, into=into) if into is not None and op.kernel in INTO else _run(op, args, into)
     if made is False:
         raise RuntimeError(f"the kernel '{op.kernel}' does not take what it took before")
     return made
 
 
-def _run(op: Op, args: list[Any]) -> Any:
+_OWN = ("fused", "cast", "casts")  # operations of programs alone, which can write to windows
+
+
+def _run(op: Op, args: list[Any], into: list[Any] | None) -> Any:
     if op.kernel == "copy_into":
         return cuda.write(*args)
     if op.kernel == "draw_into":
         return cuda.draw_into(*args)
     if op.kernel == "fused":
         work, inputs, targets = args
-        made = [windows.empty_strided(o.shape, o.strides, o.dtype) for o in op.outs]
+        made = into or [windows.empty_strided(o.shape, o.strides, o.dtype) for o in op.outs]
         work.run([*made, *targets, *inputs])
         return made
     if op.kernel in ("cast", "_to_copy"):
         out = op.outs[0]
-        return cuda.copied(args[0], windows.empty_strided(out.shape, out.strides, out.dtype))
+        return cuda.copied(args[0], windows.empty_strided(out.shape, out.strides, out.dtype) if into is None else into[0])
+    if op.kernel == "casts":
+        made = into or [windows.empty_strided(o.shape, o.strides, o.dtype) for o in op.outs]
+        casts.run(args[0], made)
+        return made
     if op.kernel == "reshape_copy":
         return cuda.duplicate(args[0], "C").reshape(op.outs[0].shape)
     return cuda.call(op.kernel, tuple(args))

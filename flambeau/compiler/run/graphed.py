@@ -15,6 +15,7 @@ Where the device's work cannot be written down (a kernel looks at values), the k
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import threading
@@ -33,33 +34,62 @@ from ...backends.cuda.memory import Block
 from ...backends.cuda.streams import current
 from ...backends.registry import OutOfMemoryError
 from ...native import pointer, toolchain
-from ..ir.parts import CONSTANT, INPUT, SCALAR, TEMPORARY, Op, Storage, Value
+from ..ir.parts import CONSTANT, INPUT, SCALAR, TEMPORARY, Op, Storage, Value, new_numbers
+from ..passes.arena import laid_out
 from ..passes.cleanup import reads_of, simplified
-from ..passes.flat import fused
+from ..passes.even import evened
+from ..passes.flat import computed_again, fused
+from ..passes.gather import gathered
 from ..passes.images import channels_last
+from ..passes.narrow import narrowed
+from ..passes.placing import overlaid, placed
 from ..render.template import Family
 from .device_kernels import Pass, Repeated, is_live, loads_memory, over, overwrites
 from .program import array_at
 
 _SPARE = 1 << 28  # bytes of unused memory that are given back before a graph takes its own
+_FOREVER = 1 << 60
+_TRIES = 2        # times that memory is planned: the first time a library may still be choosing what to do
 _FIRST = 3        # the first place in the table, as in programs of the CPU
 _ENTRY = ctypes.CFUNCTYPE(ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p)
 
 
 class _Recording(graphs.Capture):
-    """A capture that counts what an operation asks for, and gives it memory that was chosen before."""
+    """A capture that notes what is asked for and when it is given back, or hands out memory that was chosen before."""
 
-    def __init__(self, pool: graphs.Pool):
+    def __init__(self, pool: graphs.Pool, places: list[tuple[int, int]] | None):
+        """places: (address, bytes) of all that will be asked for, in order; None: memory comes from the pool."""
         super().__init__(pool)
-        self.log: list[tuple[int, int]] = []
-        self.chosen: dict[int, Block] = {}
+        self.now, self.count = [-1], 0         # the operation that runs; how often memory was asked for
+        self.log: list[tuple[int, int]] = []   # (address, bytes) of what the operation asked for
+        self.lives: list[list[int]] = []       # bytes, the operation that asked for them, the last during which they were held
+        self._places, self._refs = None if places is None else iter(places), []
 
     def block(self, nbytes: int) -> Block:
-        chosen = self.chosen.get(len(self.log))
-        if chosen is None:
-            return super().block(nbytes)
-        self.log.append((pointer(chosen), nbytes))
-        return chosen
+        if self._places is None:
+            made, now = super().block(nbytes), self.now
+            self.lives.append(life := [nbytes, now[0], _FOREVER])
+            if nbytes:  # (nothing is one block for all)
+                self._refs.append(weakref.ref(made, lambda _: life.__setitem__(2, now[0])))
+        else:
+            address, size = next(self._places, (0, -1))
+            if size != nbytes:
+                raise _OtherMemory("work asked for other memory than before")
+            made = at_address(address, nbytes)
+        self.log.append((pointer(made), nbytes))
+        self.count += 1
+        return made
+
+
+def _give_back() -> None:
+    """Returns unused memory to the driver, if it is much."""
+    pages = memory.of(current.device)
+    if pages.reserved - pages.allocated > _SPARE:
+        pages.release()
+
+
+class _OtherMemory(RuntimeError):
+    """The second time, operations do not ask for the memory that they asked for the first time."""
 
 
 class GraphProgram:
@@ -77,13 +107,16 @@ class GraphProgram:
         if any(map(loads_memory, self.ops)):
             raise toolchain.BuildError("a number is read from a tensor's memory")
         if not exact:
+            new_numbers.restart(False)
             channels_last(self.ops, brought)
-            self.ops = fused(self.ops, brought, is_live)
+            for rewritten in (narrowed, evened, overlaid, placed, computed_again, fused, gathered):
+                self.ops = rewritten(self.ops, brought, is_live)
         self._places(kept, given)
         self.numbers = (ctypes.c_double * max(1, numbers))()
         self.live = list(map(is_live, self.ops))
         self.graph: graphs.Graph | None = None
         self.pool: graphs.Pool | None = None
+        self.arena: Block | None = None        # the memory of what is between the operations
         self.refused: str | None = None        # why there is no graph
         self.stand_ins: dict[int, Block] = {}  # place -> memory of the graph's own for what is elsewhere at each run
         self.outputs = {self.place[s.id] for s in kept if s.kind is TEMPORARY and s.nbytes}
@@ -219,43 +252,48 @@ class GraphProgram:
                 return
             self.moving |= moved
         elif self.graph is not None:
-            self.pool = None
+            self.pool = self.arena = None
         self.graph, self.where, self.baked = None, where, now
         try:
             self._record()
         except OutOfMemoryError:
             raise
         except RuntimeError as error:
-            self.graph, self.pool, self.stand_ins, self.refused = None, None, {}, str(error)
+            self.graph, self.pool, self.arena, self.stand_ins, self.refused = None, None, None, {}, str(error)
 
     # ------------------------------------------------------------------------------------------------ the graph
     def _record(self) -> None:
-        """Writes the program down twice: the first time shows which memory becomes a result, and where it is to be then."""
-        pages = memory.of(current.device)
-        if pages.reserved - pages.allocated > _SPARE:
-            pages.release()
+        """Writes the program down twice: the first time shows which memory becomes a result, and how long the rest is needed;
+        then each piece gets its place."""
+        _give_back()
         self.pool = self.pool or graphs.Pool()
         for number in self.moving - self.stand_ins.keys():
             self.stand_ins[number] = self.pool.block(self.spots[number].nbytes)
         table = self._graph_table()
-        before = [(self.table[n], ctypes.string_at(self.table[n], s.nbytes)) for n, s in self.spots.items()
-                  if not s.device and s.id in self.written]
-        self.chosen: dict[int, dict[int, Block]] = {}
-        try:
-            self._noted(table)
-        finally:  # counts and words shall move once
-            for address, held in before:
-                ctypes.memmove(address, held, len(held))
-        self._choose(table)
-        try:
-            self.graph = self._noted(table)
-        except BaseException:
-            for address, held in before:
-                ctypes.memmove(address, held, len(held))
-            raise
+        for _ in range(_TRIES):
+            self._attempt(table, None, graphs.Pool())
+            places = self._planned(table)
+            with contextlib.suppress(_OtherMemory):
+                self.graph = self._attempt(table, places, self.pool)
+                break
+        else:
+            self.arena, self.graph = None, self._attempt(table, None, self.pool)
         self.graph.prepare()
         self.seen = self.numbers[:]
         self._bind()
+
+    def _attempt(self, table: list[Any], places: list[tuple[int, int]] | None, pool: graphs.Pool) -> graphs.Graph:
+        """Writes the program down. The host's counts and words move with what becomes the program's graph, and not before."""
+        held = [(self.table[n], ctypes.string_at(self.table[n], s.nbytes)) for n, s in self.spots.items()
+                if not s.device and s.id in self.written]
+        graph = None
+        try:
+            graph = self._noted(table, places, pool)
+        finally:
+            if graph is None or pool is not self.pool:
+                for address, was in held:
+                    ctypes.memmove(address, was, len(was))
+        return graph
 
     def _graph_table(self) -> list[Any]:
         """Addresses as the graph has them."""
@@ -264,27 +302,40 @@ class GraphProgram:
             table[number] = pointer(block)
         return table
 
-    def _noted(self, table: list[Any]) -> graphs.Graph:
+    def _noted(self, table: list[Any], places: list[tuple[int, int]] | None, pool: graphs.Pool) -> graphs.Graph:
         self.taken: list[list[tuple[int, int]]] = []  # what each operation asks for
+        self.asked: list[int] = []                    # how often memory was asked for before it
         self.found: list[list[int | None]] = []       # where its results are
         self.in_place: list[bool] = []                # whether these are where they belong without another copy
         self.nodes: list[int] = []                    # of live operations
         self.plain = True                             # whether these are kernels of our own, launched by us, and nothing else
         self.bound: dict[int, Any] = {}               # the memory of temporaries that these touch
-        with _Recording(self.pool) as capture:
+        with _Recording(pool, places) as capture:
             self._perform(table, capture)
+            capture.now[0] = len(self.ops)
+        self.lives = capture.lives
         return capture.graph
 
-    def _choose(self, table: list[Any]) -> None:
-        """Results that the caller wants at a place are made there: found by the number of the allocation that becomes one."""
-        for i, op in enumerate(self.ops):
-            for out, start in zip(op.outs, self.found[i]):
+    def _planned(self, table: list[Any]) -> list[tuple[int, int]]:
+        """Places for all that the operations asked for. Results that the caller wants at a place are made there, found by the
+        number of the allocation that becomes one; the rest shares memory where its times of use allow it."""
+        chosen: dict[int, int] = {}
+        for op, taken, found, first in zip(self.ops, self.taken, self.found, self.asked):
+            for out, at in zip(op.outs, found):
                 number = self.place.get(out.storage.id)
-                if number is None or start is None or sum([o.storage is out.storage for o in op.outs]) > 1:
+                if number is None or at is None or sum([o.storage is out.storage for o in op.outs]) > 1:
                     continue
-                wanted = start - out.offset, out.storage.nbytes
-                if wanted in self.taken[i]:
-                    self.chosen.setdefault(i, {})[self.taken[i].index(wanted)] = at_address(table[number], out.storage.nbytes)
+                wanted = at - out.offset, out.storage.nbytes
+                if wanted in taken:  # (of several at one address the last)
+                    chosen[first + len(taken) - 1 - taken[::-1].index(wanted)] = table[number]
+        rest = [k for k in range(len(self.lives)) if k not in chosen and self.lives[k][0]]
+        offsets, self.arena_bytes, self.unshared_bytes = laid_out([tuple(self.lives[k]) for k in rest], memory.LINE)
+        self.arena = None
+        _give_back()
+        self.arena = self.pool.block(self.arena_bytes, exactly=True)
+        base = pointer(self.arena) or 0
+        chosen.update({k: base + offset for k, offset in zip(rest, offsets)})
+        return [(chosen.get(k, base), life[0]) for k, life in enumerate(self.lives)]
 
     def _again(self) -> None:
         """Live operations once more: what they leave on the host, and new numbers for the nodes that they made."""
@@ -318,6 +369,8 @@ class GraphProgram:
         for s, image in self.inits.get(-1, ()):
             work.fill(s, image)
         for i, op in enumerate(self.ops):
+            if capture is not None:
+                capture.now[0] = i
             for s, image in self.inits.get(i, ()):
                 work.fill(s, image)
             if capture is None:
@@ -330,13 +383,13 @@ class GraphProgram:
 
     def _note(self, i: int, work: Pass, capture: _Recording) -> None:
         op = self.ops[i]
-        capture.log, capture.chosen, capture.live = [], self.chosen.get(i, {}), self.live[i]
+        capture.log, capture.live = [], self.live[i]
+        self.asked.append(capture.count)
         before, copies, work.misfits = graphs.last_node(capture), work.copies, 0
         launched = graphs.launches()
         self.found.append(work.call(op))
         self.taken.append(capture.log)
         self.in_place.append(work.copies == copies and any([v.storage.device for v in op.writes]))
-        capture.log, capture.chosen = [], {}
         if self.live[i]:
             if work.misfits:
                 raise graphs.NotRecordable(f"'{op.kernel}' does not lay its result out as before")

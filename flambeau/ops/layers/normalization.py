@@ -118,7 +118,8 @@ def _run_batch_norm(input: Tensor, weight: Any, bias: Any, running_mean: Any, ru
         raise RuntimeError("running_mean and running_var must be defined in evaluation mode")
     for name, value in (("running_mean", running_mean), ("running_var", running_var), ("weight", weight), ("bias", bias)):
         _check_size(name, value, channels)
-    if not input._array.flags.c_contiguous and (name := dense_channels_last(input)) is not None:
+    if not input._array.flags.c_contiguous and registry.backend_of(input._array).NAME != "cuda" and (
+            name := dense_channels_last(input)) is not None:  # that device's kernel takes them as they are
         made = _run_batch_norm(contiguous_copy(input, name), weight, bias, running_mean, running_var, training, momentum, eps)
         return laid_out(made[0], name), *made[1:]
     # As in PyTorch the update of the running statistics does not count as an in-place change: the next forward pass may

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import FLOAT32, INT64, Made, like, pointwise, shape_rule
+from ...backends.strides import format_strides
+from . import FLOAT32, INT64, Made, like, pointwise, shape_rule, strides
 
 
 # ------------------------------------------------------------------------------------------------------- normalization
@@ -44,7 +45,12 @@ def _gradients(g: Any, x: Any, weight: Any, inner: Any, needs: Any) -> list[Any]
 
 
 def batch_norm_grad(g: Any, x: Any, weight: Any, mean: Any, inverse: Any, training: bool, needs: Any) -> list[Any]:
-    return _gradients(g, x, weight, (x.shape[1],), needs)
+    """The input's gradient lies as channels-last images do; it is contiguous for all others."""
+    dx, *rest = _gradients(g, x, weight, (x.shape[1],), needs)
+    last = {4: "channels_last", 5: "channels_last_3d"}.get(len(x.shape))
+    if dx is not None and last is not None and tuple(strides(x)) == (stride := format_strides(x.shape, last)):
+        dx = dx._replace(stride=stride)
+    return [dx, *rest]
 
 
 def layer_norm_grad(g: Any, x: Any, dims: int, mean: Any, inverse: Any, weight: Any, needs: Any) -> list[Any]:
