@@ -19,7 +19,7 @@ __path__.append(__path__[0] + "/torch_names")  # what is there only because PyTo
 # The order matters: operations first, then what is built on them.
 # isort: off
 from .tensors import dtypes as _dtypes
-from . import ops as _ops  # noqa: F401
+from . import ops  # noqa: F401
 from .creation import factories as _creation
 from .creation import legacy as _legacy
 from .creation import random as _random
@@ -89,11 +89,12 @@ _HOMES = {
     "serialization.file_reader": "PyTorchFileReader",
     "_C": "AnyType AwaitType BoolType ClassType ComplexType DeviceObjType DictType EnumType FloatType FutureType IntType "
           "InterfaceType ListType NoneType NumberType OptionalType PyObjectType RRefType StreamObjType StringType SymBoolType "
-          "SymIntType TensorType TupleType Type UnionType",
+          "SymIntType TensorType TupleType Type UnionType ScriptObject",
     "checks": "_assert _check _check_index _check_is_size _check_not_implemented _check_tensor_all _check_type _check_value "
               "_check_with _check_tensor_all_with _assert_async _assert_scalar _assert_tensor_metadata "
               "_functional_assert_async",
     "futures": "Future",
+    "ops.dispatch.overloads": "Tag",
     "streams": "Stream Event",
     "ops.core.overrides": "DisableTorchFunction DisableTorchFunctionSubclass",
     "losses_by_number":
@@ -119,8 +120,7 @@ _HOMES = {
         "max_pool1d max_pool1d_with_indices max_pool2d max_pool3d avg_pool1d adaptive_avg_pool1d "
         "adaptive_max_pool1d batch_norm native_batch_norm instance_norm layer_norm native_layer_norm "
         "batch_norm_update_stats group_norm native_group_norm rms_norm pixel_shuffle pixel_unshuffle "
-        "channel_shuffle native_channel_shuffle grid_sampler grid_sampler_2d grid_sampler_3d "
-        "affine_grid_generator",
+        "channel_shuffle native_channel_shuffle grid_sampler grid_sampler_2d grid_sampler_3d affine_grid_generator",
 }
 _ELSEWHERE = {name: home for home, names in _HOMES.items() for name in names.split()}
 

@@ -111,8 +111,7 @@ def set_float32_matmul_precision(precision: str) -> None:
     if precision not in ("highest", "high", "medium"):
         import warnings
         warnings.warn(f"{precision} is not one of 'highest', 'high', or 'medium'; the current setting is kept.",
-                      UserWarning,
-                      stacklevel=2)
+                      UserWarning, stacklevel=2)
         return
     from .backends import flags
     flags.cuda.matmul.precision = precision

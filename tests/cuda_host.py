@@ -164,6 +164,9 @@ class HostMachine:
     def name(self, device):
         return "a GPU played by the host"
 
+    def identity(self, device):
+        return bytes(range(16))
+
     def attribute(self, name, device):
         return {"multiprocessors": 2, "warp": 32, "capability_major": 9, "capability_minor": 0}.get(name, 1024)
 

@@ -144,6 +144,14 @@ def unused_parameters(rank, world):
     wrapped(x, 0).sum().backward()
     raised(lambda: wrapped(x, 0), RuntimeError, "Expected to have finished reduction in the prior iteration",
            f"for rank {rank}: 2 3 4 5", "second.weight")
+    raised(wrapped._set_static_graph, RuntimeError, "should be called before training loop starts")
+    wrapped = DistributedDataParallel(Branches(), find_unused_parameters=True)
+    with wrapped.no_sync():
+        wrapped(x, rank % 2).sum().backward()
+    wrapped(x, 1).sum().backward()  # what only the step without an exchange used is exchanged with it, on all processes
+    users = (world + 1) // 2
+    assert wrapped.module.first.bias.grad.tolist() == [2.0 * users / world] * 3
+    assert wrapped.module.second.bias.grad.tolist() == [2.0 + 2.0 * (world - users) / world] * 3
 
 
 unused_parameters.worlds = (2,)
@@ -209,6 +217,10 @@ def different_models_are_refused(rank, world):
            "DDP expects same model across all ranks", f"Rank {rank} has")
     raised(lambda: DistributedDataParallel(nn.Linear(1, 1).requires_grad_(False)), RuntimeError, "is not needed when")
     raised(lambda: DistributedDataParallel(nn.Linear(1, 1), device_ids=[0]), ValueError, "device_ids")
+    raised(lambda: fully_shard(nn.ModuleList([nn.Linear(1, 1)])), ValueError, "containers that do not implement forward")
+    raised(lambda: dist.device_mesh.init_device_mesh("cpu", (world,), mesh_dim_names=("a", "b")), RuntimeError,
+           "mesh_shape and mesh_dim_names should have same length! Found")
+    dist.barrier(device_ids=[0])  # as programs for GPUs call it
 
 
 different_models_are_refused.worlds = (2,)

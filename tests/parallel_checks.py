@@ -6,6 +6,7 @@ import time
 
 import parallel_behaviour
 import parallel_tensors
+from parallel_behaviour import raised
 from parallel_models import BATCH, batches, network, optimizer, same, share, train
 
 import flambeau as torch
@@ -14,6 +15,7 @@ from flambeau.distributed.device_mesh import init_device_mesh
 from flambeau.distributed.fsdp import fully_shard
 from flambeau.distributed.optim import ZeroRedundancyOptimizer
 from flambeau.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+from flambeau.distributed.pipelining.schedules import get_schedule_class
 from flambeau.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel, parallelize_module
 from flambeau.nn import functional as F
 from flambeau.nn.parallel import DistributedDataParallel
@@ -108,6 +110,29 @@ def pipeline_parallel(rank, world):
         part, named = _layers(network(DOUBLE), rank, world)
         _pipelined(kind, (None, rank, world), part)
         same(named(), DOUBLE)
+    for name in ("Interleaved1F1B", "LoopedBFS"):
+        _several_stages(get_schedule_class(name), rank, world)
+
+
+def _several_stages(kind, rank, world):
+    """Four stages on fewer processes: each has every second, or all of them."""
+    model, places = network(DOUBLE), range(rank, 4, world)
+    parts = [_layers(model, place, 4)[0] for place in places]
+    made = optimizer([p for part in parts for p in part.parameters()])
+    stages = [PipelineStage(part, place, 4, "cpu") for place, part in zip(places, parts)]
+    schedule = kind(stages, 4, loss_fn=F.mse_loss)
+    raised(lambda: ScheduleGPipe(stages[0], 4), ValueError, "one stage per process") if world < 4 else None
+    raised(lambda: kind(stages[::-1], 4), ValueError, "in order") if world < 4 else None
+    for x, y in zip(*batches(DOUBLE)):
+        made.zero_grad()
+        losses = []
+        schedule.step(*[x] if rank == 0 else [], target=y if rank == world - 1 else None, losses=losses)
+        made.step()
+        assert len(losses) == (4 if rank == world - 1 else 0)
+    same([(name, p) for part in parts for name, p in part.named_parameters()], DOUBLE)
+    x = batches(DOUBLE)[0][0]
+    out = schedule.eval(*[x] if rank == 0 else [], target=batches(DOUBLE)[1][0] if rank == world - 1 else None)
+    assert (out is None) == (rank != world - 1) and (out is None or out.shape[0] == len(x))
 
 
 def two_by_two(rank, world):

@@ -81,6 +81,10 @@ def moves(rank, world):
     total = sum(range(1, world + 1))
     assert torch.equal(summands.full_tensor(), x * total)
     assert torch.equal(summands.redistribute(placements=[Shard(1)] + [Replicate()] * (mesh.ndim - 1)).full_tensor(), x * total)
+    for made in (torch.ones_like(summands), torch.full_like(summands, 1.0), torch.zeros_like(summands) + 1):
+        assert torch.equal(made.full_tensor(), torch.ones_like(x))  # once, not on every process
+    halves = DTensor.from_local(x / 2 if rank < 2 else x * 0, mesh, [Partial()] * mesh.ndim)
+    assert torch.equal(halves.to(torch.int64).full_tensor(), x.long())  # added before fractions are dropped
 
 
 moves.worlds = (2, 4)

@@ -286,6 +286,18 @@ def unwaited(m: Any) -> Any:
     return [work.is_completed(), x.sum().item() / 100000]
 
 
+def nested(m: Any) -> Any:
+    """Groups inside of groups, which only the processes of each outer one make."""
+    d = m.distributed
+    rank, size = d.get_rank(), d.get_world_size()
+    outer, _ = d.new_subgroups_by_enumeration([list(range(0, size, 2)), list(range(1, size, 2))])
+    inner, all_inner = d.new_subgroups(1, group=outer)
+    x = m.ones(1) * rank
+    d.all_reduce(x, group=inner)
+    d.all_reduce(x, group=outer)
+    return plain(x), inner.size(), len(all_inner), sum(g == d.GroupMember.NON_GROUP_MEMBER for g in all_inner)
+
+
 def splitting(m: Any) -> Any:
     d = m.distributed
     rank, size = d.get_rank(), d.get_world_size()
@@ -368,8 +380,7 @@ def over_nccl(m: Any, program: Any, *args: Any) -> Any:
     import nccl_stub
 
     from flambeau.distributed import groups, nccl
-    nccl.library, nccl.NcclEngine.device = lambda: nccl_stub, "cpu"
-    nccl.NcclEngine._stream = lambda self: 0
+    nccl.library, nccl.NcclEngine.device, nccl.Lane = lambda: nccl_stub, "cpu", nccl_stub.Lane
     world = groups.GroupMember.WORLD
     groups.GroupMember.WORLD = m.distributed.new_group(backend="cpu:nccl")
     try:
@@ -384,6 +395,14 @@ def monitored(m: Any) -> Any:
     d = m.distributed
     d.monitored_barrier(timeout=datetime.timedelta(seconds=30))
     said = []
+    if d.get_rank() == 0:
+        for timeout in (datetime.timedelta(0), 0.1):  # a number is taken for seconds
+            try:
+                d.monitored_barrier(timeout=timeout)
+            except RuntimeError as error:
+                said.append(str(error))
+    else:
+        d.group.WORLD.told += 2  # its count of barriers stays in step
     for all_ranks in (False, True):
         if d.get_rank() != d.get_world_size() - 1:  # the last one does not come
             try:
@@ -504,3 +523,64 @@ def compiled(m: Any) -> Any:
         good.append(m.allclose(program(x), expected(x)) and m.allclose(program(x), step(x)))
         meeting(x)
     return [good, [b - a for a, b in itertools.pairwise(counts)]]
+
+
+def _copied(m: Any, x: Any) -> Any:
+    """What travels is a copy: of a tensor that is not contiguous, of one in half precision, of a factor times it."""
+    d = m.distributed
+    across, half, scaled = (x * 2).reshape(3, 2).t(), x.bfloat16() * 2, x + 1
+    d.all_reduce(across)
+    d.all_reduce(half)
+    d.all_reduce(scaled, d._make_nccl_premul_sum(2.0))
+    return across.reshape(-1) + half.float() + scaled + x
+
+
+def _later(m: Any, x: Any) -> Any:
+    d = m.distributed
+    y = x * 2
+    works = [d.all_reduce(y[i:i + 3].t() if i else y[:3], async_op=True) for i in (0, 3)]
+    z = x.cos()
+    for work in works:
+        work.wait()
+    parts = [m.empty(2, 3).t() for _ in range(d.get_world_size())]
+    d.all_gather(parts, y.reshape(3, 2))
+    return sum(parts).reshape(-1) * z
+
+
+def _hooked(m: Any, x: Any) -> Any:
+    d = m.distributed
+    t = x.detach().clone().requires_grad_()
+    t.register_hook(lambda grad: (half := grad.half(), d.all_reduce(half), half.float())[-1])
+    (t ** 2).sum().backward()
+    return t.grad
+
+
+def collectives_compiled(m: Any) -> Any:
+    """Collectives inside of compiled functions, call after call, beside the same functions as they are."""
+    made = []
+    for function in (_copied, _later, _hooked):
+        for run in (function, m.compile(function)):
+            made.append([run(m, m.arange(6.0) + m.distributed.get_rank() + i).tolist() for i in range(5)])
+    return made
+
+
+def profiled(m: Any) -> Any:
+    """What a profiler sees: the backend's name and the operation's, with the shapes of what is sent."""
+    d = m.distributed
+    rank, x = d.get_rank(), m.ones(3, 2)
+    with m.profiler.profile(record_shapes=True) as seen:
+        d.all_reduce(x, async_op=True).wait()
+        d.all_reduce_coalesced([x, m.ones(4, dtype=m.complex64)])
+        d.reduce(x, 0)
+        d.broadcast(x, 0)
+        d.all_gather([m.zeros(3, 2) for _ in range(d.get_world_size())], x)
+        d.scatter(m.zeros(2), [m.zeros(2) for _ in range(d.get_world_size())] if rank == 0 else None, src=0)
+        d.all_to_all_single(m.zeros(4), m.zeros(4))
+        d.barrier()
+        if rank == 0:
+            d.send(x, 1)
+        elif rank == 1:
+            d.recv(x)
+    events = [e for e in seen.events() if e.name.startswith("gloo:")]
+    assert all(e.is_async and e.cpu_time_total >= 0 for e in events)
+    return sorted([e.name, [list(s) for s in e.input_shapes]] for e in events)

@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 import torch
+from compare import same
 from dispatch_programs import PROGRAMS
 
 import flambeau
@@ -185,3 +186,67 @@ def test_a_list_that_holds_itself_is_refused_as_ever():
     within.append(within)
     with pytest.raises(ValueError, match="too many dimensions"):
         flambeau.tensor(within)
+
+
+def _normal(m, *shape):
+    return m.arange(float(m.Size(shape).numel())).view(shape).sin()
+
+
+def _images(m):
+    return _normal(m, 2, 3, 6, 6)
+
+
+def _pooled(m, x):
+    return m.ops.aten.max_pool2d_with_indices(x, [2, 2], [2, 2], [0, 0], [1, 1], False)
+
+
+# Backward operations, called by themselves: aten has the module's operations, m its functions.
+BACKWARDS = {
+    **{f"{name}_backward": lambda m, aten, name=name, options=options: getattr(aten, f"{name}_backward")(
+        _normal(m, 3, 4), _normal(m, 3, 4) * 2, *options) for name, options in (
+            ("silu", ()), ("mish", ()), ("hardswish", ()), ("hardsigmoid", ()), ("tanh", ()), ("sigmoid", ()), ("gelu", ()),
+            ("softplus", (2, 1)), ("leaky_relu", (0.1, False)), ("hardtanh", (-0.5, 0.7)), ("threshold", (0.2,)))},
+    "gelu of tanh": lambda m, aten: aten.gelu_backward(_normal(m, 4), _normal(m, 4), approximate="tanh"),
+    "elu": lambda m, aten: aten.elu_backward(_normal(m, 4), 1.5, 1.2, 0.7, False, _normal(m, 4)),
+    "elu of the result": lambda m, aten: aten.elu_backward(_normal(m, 4), 1.5, 1.2, 0.7, True, _normal(m, 4)),
+    "glu": lambda m, aten: aten.glu_backward(_normal(m, 3, 2), _normal(m, 3, 4), -1),
+    "log_sigmoid": lambda m, aten: aten.log_sigmoid_backward(_normal(m, 4), _normal(m, 4), m.exp(-_normal(m, 4).abs())),
+    "softmax": lambda m, aten: aten._softmax_backward_data(_normal(m, 3, 4), _normal(m, 3, 4).softmax(-1), -1, m.float32),
+    "log_softmax": lambda m, aten: aten._log_softmax_backward_data(
+        _normal(m, 3, 4), _normal(m, 3, 4).log_softmax(0), 0, m.float32),
+    "select": lambda m, aten: aten.select_backward(_normal(m, 3), [3, 4], -1, -2),
+    "slice": lambda m, aten: aten.slice_backward(_normal(m, 3, 2), [3, 4], -1, 1, 9223372036854775807, 2),
+    "diagonal": lambda m, aten: aten.diagonal_backward(_normal(m, 3), [3, 4], 1, -2, -1),
+    **{name: lambda m, aten, name=name, options=options, kind=kind: getattr(aten, f"{name}_backward")(
+        _normal(m, *([] if kind else [3, 4])) + 1, _normal(m, 3, 4).abs() * 0.9, (_normal(m, 3, 4) + 0.3).abs() * 0.7,
+        *([None] if name.startswith("binary") else []), kind, *options)
+        for kind, name, options in ((1, "mse_loss", ()), (0, "smooth_l1_loss", (0.3,)), (2, "huber_loss", (0.2,)),
+                                    (1, "soft_margin_loss", ()), (2, "binary_cross_entropy", ()))},
+    "nll_loss": lambda m, aten: aten.nll_loss_backward(
+        m.tensor(2.0), _normal(m, 3, 4), m.tensor([1, -100, 3]), _normal(m, 4) + 2, 1, -100,
+        (_normal(m, 4) + 2)[m.tensor([1, 3])].sum()),
+    "embedding_dense": lambda m, aten: aten.embedding_dense_backward(_normal(m, 3, 2), m.tensor([1, 0, 1]), 4, 0, False),
+    "convolution": lambda m, aten: aten.convolution_backward(
+        _normal(m, 2, 4, 4, 4), _images(m), _normal(m, 4, 3, 3, 3), [4], [1, 1], [0, 0], [1, 1], False, [0, 0], 1,
+        [True, True, True]),
+    "max_pool2d": lambda m, aten: aten.max_pool2d_with_indices_backward(
+        _normal(m, 2, 3, 3, 3), _images(m), [2, 2], [2, 2], [0, 0], [1, 1], False, _pooled(m, _images(m))[1]),
+    "avg_pool2d": lambda m, aten: aten.avg_pool2d_backward(
+        _normal(m, 2, 3, 3, 3), _images(m), [2, 2], [2, 2], [0, 0], False, True, None),
+    "adaptive_avg_pool2d": lambda m, aten: aten._adaptive_avg_pool2d_backward(_normal(m, 2, 3, 4, 5), _images(m)),
+    **{f"native_batch_norm, training {training}": lambda m, aten, training=training: aten.native_batch_norm_backward(
+        _normal(m, 2, 3, 6, 6) * 2, _images(m), _normal(m, 3) + 2, _normal(m, 3), _normal(m, 3) + 2, _images(m).mean((0, 2, 3)),
+        (_images(m).var((0, 2, 3), correction=0) + 0.1).rsqrt(), training, 0.1, [True, True, True])
+        for training in (True, False)},
+    "native_layer_norm": lambda m, aten: aten.native_layer_norm_backward(
+        _normal(m, 3, 4) * 2, _normal(m, 3, 4), [4], _normal(m, 3, 1), _normal(m, 3, 1) + 2, _normal(m, 4), _normal(m, 4),
+        [True, True, True]),
+    "native_group_norm": lambda m, aten: aten.native_group_norm_backward(
+        _normal(m, 2, 4, 3) * 2, _normal(m, 2, 4, 3), _normal(m, 2, 2), _normal(m, 2, 2) + 2, _normal(m, 4), 2, 4, 3, 2,
+        [True, False, True])}
+
+
+@pytest.mark.parametrize("name", BACKWARDS)
+def test_backward_operations_by_themselves(name):
+    expected, got = [BACKWARDS[name](m, m.ops.aten) for m in (torch, flambeau)]
+    same(expected, got)

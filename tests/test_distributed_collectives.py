@@ -48,7 +48,7 @@ def test_movements(worlds, dtype, async_op, contiguous):
 
 @pytest.mark.parametrize("program", [programs.uneven, programs.to_others, programs.objects, programs.groups, programs.futures,
                                      programs.coalesced, programs.empties, programs.unwaited, programs.methods,
-                                     programs.options],
+                                     programs.options, programs.profiled, programs.nested],
                          ids=lambda p: p.__name__)
 def test_program(worlds, program):
     same(worlds, program)
@@ -60,6 +60,12 @@ def test_large_tensors_under_way_together(worlds):
 
 def test_large_tensors_in_pieces(worlds):
     assert worlds[0](programs.pieces) == [[True] * 4] * worlds[0].size
+
+
+def test_collectives_inside_compiled_functions(worlds):
+    for rank, answers in enumerate(worlds[0](programs.collectives_compiled)):
+        for eager, compiled in zip(answers[::2], answers[1::2]):
+            assert eager == compiled, rank
 
 
 # What gloo cannot do, or does otherwise -------------------------------------------------------------------------------
@@ -113,10 +119,13 @@ def test_split_group(worlds):
 def test_a_barrier_that_names_who_is_missing(worlds):
     ours, last = worlds[0], worlds[0].size - 1
     answers = ours(programs.monitored)
-    for text in answers[0]:
-        assert f"Rank {last} failed to pass monitoredBarrier in 300 ms" in text
+    assert "Rank 0 timed out in monitoredBarrier after 0 ms" in answers[0][0]
+    assert "Rank 1 failed to pass monitoredBarrier in 100 ms" in answers[0][1]
+    for text, word in zip(answers[0][2:], ("Rank", "Ranks"), strict=True):
+        assert f"{word} {last} failed to pass monitoredBarrier in 300 ms" in text
     for answer in answers[1:-1]:
-        assert all("successfully reached monitoredBarrier" in text for text in answer)
+        assert all("successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank 0" in text
+                   for text in answer)
     assert answers[-1] == []
 
 
@@ -193,7 +202,9 @@ def test_wrong_calls_are_refused_as_by_pytorch(worlds, call):
     ("d.all_gather_into_tensor(m.ones(n + 1), m.ones(1))", "times as many elements"),
     ("d.reduce_scatter_tensor(m.ones(2), m.ones(2))", "times as many elements"),
     ("d.split_group(split_ranks=[])", "cannot be None or empty"), ("d.new_group(timeout=3)", "datetime.timedelta"),
-    ("d.new_group(pg_options=3)", "pg_options"), ("d.all_reduce(m.ones(2, dtype=m.bool), op=d.ReduceOp.AVG)", "Cannot use"),
+    ("d.new_group(pg_options=3)", "pg_options"),
+    ("d.all_reduce(m.ones(2).to_sparse())", "sparse tensors are not implemented"),
+    ("d.all_reduce(m.ones(2, dtype=m.bool), op=d.ReduceOp.AVG)", "Cannot use"),
 ])
 def test_wrong_calls(worlds, call, message):
     for answer in worlds[0](programs.refused, call):

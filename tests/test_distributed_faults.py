@@ -180,7 +180,7 @@ def test_a_collective_that_hangs_names_the_ranks(tmp_path):
         except RuntimeError as error:
             say(error)
         """, TIMEOUT="1")
-    assert "timed out after 1000 ms in all_reduce(torch.float32, 5, SUM), operation 2" in text, text
+    assert "Timed out after 1000 ms in all_reduce(torch.float32, 5, SUM), operation 2" in text, text
     assert "rank 1: last was all_reduce(torch.float32, 3, SUM), operation 1" in text, text
 
 

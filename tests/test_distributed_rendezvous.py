@@ -53,6 +53,36 @@ def test_stores(m, tmp_path):
             store.get("never")
         with pytest.raises(wrong):
             store.wait(["never"], SECOND / 20)
+        for wrong_kind in (lambda: store.set("key", 2), lambda: store.set(1, "a"), lambda: store.get(1),
+                           lambda: store.wait("abc")):
+            with pytest.raises(TypeError):
+                wrong_kind()
+
+
+@pytest.mark.parametrize("m", [flambeau, torch], ids=["flambeau", "torch"])
+def test_queues_and_names_of_keys(m, tmp_path):
+    for name, store in stores(m, tmp_path):
+        store.set_timeout(SECOND / 20)
+        if name == "file":
+            with pytest.raises(NotImplementedError):
+                store.queue_push("queue", "1")
+            continue
+        store.queue_push("queue", "1")
+        store.queue_push("queue", b"")
+        assert [store.queue_len("queue"), store.queue_pop("queue"), store.queue_pop("queue")] == [2, b"1", b""]
+        assert store.queue_len("queue") == store.queue_len("other") == 0
+        with pytest.raises(m.distributed.QueueEmptyError):
+            store.queue_pop("queue", False)
+        with pytest.raises(m.distributed.DistStoreError):
+            store.queue_pop("queue")
+        store.set("key", "1")
+        assert "key" in store.list_keys() and not any(k.startswith("a/") for k in store.list_keys())
+
+
+def test_a_server_knows_its_own_commands_only():
+    store = flambeau.distributed.TCPStore("localhost", 0, 1, True)
+    with pytest.raises(flambeau.distributed.DistStoreError, match="knows no command"):
+        store._do("__init__")
 
 
 def test_waiting_for_another_thread(tmp_path):
@@ -235,9 +265,30 @@ def test_options_of_the_launcher(tmp_path):
     assert written == ["0 0 worker ['--lr', '1']\n", "1 0 worker ['--lr', '1']\n"]
 
 
+def test_options_from_the_environment(monkeypatch):
+    import signal
+
+    from flambeau.distributed.agent import Agent
+    from flambeau.distributed.run import config_from_args, parse_args
+    from flambeau.distributed.stores import HashStore
+    for name, value in {"NPROC_PER_NODE": "3", "VIRTUAL_LOCAL_RANK": "1", "SHUTDOWN_TIMEOUT": "4", "MAX_RESTARTS": "2",
+                        "TEE": "0:3", "SIGNALS_TO_HANDLE": "SIGUSR1"}.items():
+        monkeypatch.setenv(f"PET_{name}", value)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6")
+    plan = config_from_args(parse_args(["--max-restarts", "1", "x.py"]))
+    assert (plan.workers, plan.max_restarts, plan.grace, plan.signals, plan.tee) == (3, 1, 4.0, [signal.SIGUSR1], {0: 3})
+    told = Agent(plan, HashStore()).environment(2, "folder")
+    assert (told["RANK"], told["LOCAL_RANK"], told["CUDA_VISIBLE_DEVICES"]) == ("2", "0", "6")
+
+
 @pytest.mark.parametrize("options,message", [(["--nnodes", "1:4"], "a number of machines that changes"),
                                              (["--rdzv-conf", "a=b"], "--rdzv-conf"),
-                                             (["--nproc-per-node", "x"], "expected a number")])
+                                             (["--nproc-per-node", "x"], "expected a number"),
+                                             (["--numa_binding", "node"], "--numa-binding node"),
+                                             (["--logs-specs", "a"], "--logs-specs"),
+                                             (["--event-log-handler", "a"], "handler a"),
+                                             (["--duplicate-stdout-filters", "a"], "--duplicate-stdout-filters"),
+                                             (["--signals-to-handle", "SIGNO"], "there is no signal 'SIGNO'")])
 def test_options_that_are_refused(options, message):
     from flambeau.distributed.run import config_from_args, parse_args
     with pytest.raises((NotImplementedError, ValueError), match=message):

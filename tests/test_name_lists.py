@@ -35,8 +35,8 @@ KNOWN = {
     "backends/cpu/pointwise/loops.py": "functions of C", "fx/proxy.py": "Python's operators",
     "backends/cpu/layers/losses.py": "the numbers that losses.c gives its functions", "nn/init.py": "the values of an argument",
     "amp/on_cuda.py": "the lists that PyTorch documents for autocast on CUDA: one device's, so no fact of the operation",
-    **dict.fromkeys(("ops/dispatch/derivatives.py", "ops/dispatch/kernels.py", "ops/dispatch/lowering_layers.py",
-                     "ops/dispatch/schemas.py"), "what PyTorch's dispatcher calls, or makes of, a function"),
+    **dict.fromkeys(("ops/dispatch/derivatives.py", "ops/dispatch/lowering_layers.py", "ops/dispatch/schemas.py"),
+                    "what PyTorch's dispatcher calls, or makes of, a function"),
     "utils/flop_counter.py": "how many multiplications: what this file is about",
 }
 

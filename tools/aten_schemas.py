@@ -3,7 +3,8 @@
     python tools/aten_schemas.py
 
 One line per overload, as `torch.ops.aten.<name>.<overload>._schema` says it. A `~` in front: PyTorch puts the operation
-together from others, so that nothing below autograd ever sees it. Overloads of named dimensions and of lists are left out.
+together from others, so that nothing below autograd ever sees it. Behind a `#`: its tags. Overloads of named dimensions and of
+lists are left out.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import torch
 
 import flambeau
 from flambeau.ops.dispatch.kernels import KERNELS
+from flambeau.ops.dispatch.schemas import names as listed
 
 OUT = Path(flambeau.__file__).parent / "ops" / "dispatch" / "schemas.txt"
 SPACES = (flambeau, flambeau.Tensor, flambeau.nn.functional, flambeau._C._nn)
@@ -24,12 +26,19 @@ PREFIXES = ("linalg", "fft", "special")
 def known() -> set[str]:
     """The names that flambeau can compute."""
     names = {name for space in SPACES for name in dir(space)} | set(KERNELS)
+    names |= {name for name in listed() if "_backward" in name}  # (computed from their forward operations)
     return names | {f"{p}_{name}" for p in PREFIXES for name in dir(getattr(flambeau, p))}
 
 
 def is_composite(name: str) -> bool:
     has = torch._C._dispatch_has_kernel_for_dispatch_key
     return has(name, "CompositeImplicitAutograd") and not has(name, "Autograd") and not has(name, "AutogradCPU")
+
+
+def tags(name: str, overload: str) -> str:
+    """What PyTorch says of an overload; what it says of all of them is left out."""
+    words = [tag.name for tag in getattr(getattr(torch.ops.aten, name), overload or "default").tags]
+    return "  # ".join(["", " ".join(w for w in words if w != "pt2_compliant_tag")]).rstrip(" #")
 
 
 def lines() -> list[str]:
@@ -42,7 +51,7 @@ def lines() -> list[str]:
             continue
         text = re.sub(r"^aten::", "", str(schema))
         text = re.sub(r"\((\w+(?:, \w+)*)\) \(\)", r"(\1)", text)
-        found.append("~" * is_composite(full) + text)
+        found.append("~" * is_composite(full) + text + tags(name, schema.overload_name))
     return sorted(found, key=lambda line: line.lstrip("~").partition("(")[0])
 
 

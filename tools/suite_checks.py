@@ -129,7 +129,7 @@ def ufuncs(op):
                  *(["_extremal_value"] if d.is_floating_point or d.is_complex else [])]
         for name in kinds:
             make = getattr(core, f"generate_elementwise_{'unary' if unary else 'binary'}{name}_tensors")
-            for _, s in zip(range(4), make(op, device="cpu", dtype=d)):
+            for _, s in zip(range(4), make(op, device="cpu", dtype=d, requires_grad=False)):
                 def one(s=s, d=d):
                     made = op(s.input, *s.args, **s.kwargs)
                     given = [t.numpy() if isinstance(t, torch.Tensor) else t for t in (s.input, *s.args)]
@@ -475,3 +475,115 @@ def optim_steps(info):
             other.load_state_dict(state)
             equal(other.state_dict(), state)
         yield o.desc, one
+
+
+# --------------------------------------------------------------------------------------- conjugate views, transformations
+def first_tensor(value):
+    return next(iter(tensors_in(value)), None)
+
+
+@check
+def bits(op):
+    """Inputs that are negative or conjugate views of their values give the same."""
+    import torch
+
+    def negative(t):
+        return torch._neg_view(-t.detach()).requires_grad_(t.requires_grad) if isinstance(t, torch.Tensor) and (
+            t.is_floating_point() or t.is_complex()) else t
+
+    def conjugate(t):
+        return t.detach().conj_physical().conj().requires_grad_(t.requires_grad) if isinstance(t, torch.Tensor) and (
+            t.is_complex()) else t
+    for d, view in ((torch.float64, negative), (torch.complex128, conjugate), (torch.complex128, negative)):
+        if not op.supports_dtype(d, "cpu"):
+            continue
+        for _, s in zip(range(3), op.sample_inputs("cpu", d)):
+            def one(s=s, view=view):
+                torch.manual_seed(0)
+                expected = op(s.input, *s.args, **s.kwargs)
+                n = s.transform(view)
+                torch.manual_seed(0)
+                equal(op(n.input, *n.args, **n.kwargs), expected)
+            yield f"{view.__name__} {kind(d)}", one
+
+
+def of_tensors(op, s):
+    """A function of the sample's differentiable tensors alone, and those."""
+    import torch
+    wrt = [t for t in tensors_in(s.input) + [a for a in s.args if isinstance(a, torch.Tensor)] if t.requires_grad]
+
+    def function(*given):
+        rest = iter(given)
+        place = {id(t): next(rest) for t in wrt}
+        first = place.get(id(s.input), s.input) if isinstance(s.input, torch.Tensor) else type(s.input)(
+            place.get(id(t), t) for t in s.input)
+        args = [place.get(id(a), a) if isinstance(a, torch.Tensor) else a for a in s.args]
+        made = s.output_process_fn_grad(op(first, *args, **s.kwargs))
+        return tuple(t for t in tensors_in(made) if t.is_floating_point() or t.is_complex())
+    return function, tuple(t.detach() for t in wrt)
+
+
+@check
+def transforms(op):
+    """torch.func: vjp, jvp, and both under vmap, against the backward pass and against loops."""
+    import torch
+    if not op.supports_autograd or not op.supports_dtype(torch.float64, "cpu"):
+        return
+    for s in grad_samples(op, torch.float64, 2):
+        function, given = of_tensors(op, s)
+        if not given:
+            continue
+
+        def backward(function=function, given=given):
+            leaves = [t.clone().requires_grad_() for t in given]
+            made = function(*leaves)
+            cotangents = tuple(torch.randn_like(t) for t in made)
+            expected = torch.autograd.grad(made, leaves, cotangents, allow_unused=True)
+            _, pull = torch.func.vjp(function, *given)
+            equal(pull(cotangents), tuple(torch.zeros_like(t) if g is None else g for g, t in zip(expected, leaves)))
+        yield "vjp", backward
+
+        def forward(function=function, given=given):
+            tangents = tuple(torch.randn_like(t) for t in given)
+            made, along = torch.func.jvp(function, given, tangents)
+            cotangents = tuple(torch.randn_like(t) for t in made)
+            _, pull = torch.func.vjp(function, *given)
+            a = sum((c.conj() * t).sum().real for c, t in zip(cotangents, along))
+            b = sum((g.conj() * t).sum().real for g, t in zip(pull(cotangents), tangents))
+            equal(a, b, atol=1e-6, rtol=1e-6)
+        if op.supports_forward_ad:
+            yield "jvp", forward
+
+        def batched(function=function, given=given):
+            made, pull = torch.func.vjp(function, *given)
+            cotangents = tuple(torch.randn(3, *t.shape, dtype=t.dtype) for t in made)
+            expected = [pull(tuple(c[i] for c in cotangents)) for i in range(3)]
+            equal(torch.vmap(pull)(cotangents), tuple(torch.stack(g) for g in zip(*expected)))
+        yield "vmap of vjp", batched
+
+        def example(function=function, given=given):
+            several = [torch.stack([t, t]) for t in given]
+            equal(torch.vmap(function, randomness="same")(*several), tuple(torch.stack([t, t]) for t in function(*given)))
+        yield "vmap", example
+
+
+@check
+def fake(op):
+    """Fake tensors have the shapes, dtypes and strides that the operation gives."""
+    import torch
+    from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
+    d = torch.float32 if op.supports_dtype(torch.float32, "cpu") else sorted(op.supported_dtypes("cpu"), key=str)[0]
+    for _, s in zip(range(3), op.sample_inputs("cpu", d)):
+        def one(s=s):
+            expected = op(s.input, *s.args, **s.kwargs)
+            with FakeTensorMode() as mode:
+                f = s.transform(lambda t: mode.from_tensor(t) if isinstance(t, torch.Tensor) else t)
+                try:
+                    made = op(f.input, *f.args, **f.kwargs)
+                except (DataDependentOutputException, DynamicOutputShapeException):
+                    return
+            for a, b in zip(tensors_in(expected), tensors_in(made), strict=True):
+                wanted, got = [(t.dtype, tuple(t.shape), t.layout) for t in (a, b)]
+                if wanted != got:
+                    raise AssertionError(f"{got} for {wanted}")
+        yield kind(d), one

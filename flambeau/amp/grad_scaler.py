@@ -47,8 +47,7 @@ class GradScaler:
         if device == "cuda" and enabled:
             from .. import cuda
             if not cuda.is_available():
-                warnings.warn("torch.cuda.amp.GradScaler is enabled, but CUDA is not available.  Disabling.",
-                              stacklevel=2)
+                warnings.warn("torch.cuda.amp.GradScaler is enabled, but CUDA is not available.  Disabling.", stacklevel=2)
                 self._enabled = False
         if self._enabled:
             if growth_factor <= 1.0:

@@ -46,8 +46,7 @@ def enter_dual_level() -> int:
 def exit_dual_level(*, level: int | None = None) -> None:
     """Ends the level: all its tangents are gone."""
     if not state.forward_level:
-        raise RuntimeError("Trying to exit a forward AD level but no level exists, make sure to enter_dual_level() "
-                           "first.")
+        raise RuntimeError("Trying to exit a forward AD level but no level exists, make sure to enter_dual_level() first.")
     if level is not None and level != _level():
         raise RuntimeError(f"Trying to exit a forward AD level that was not the last one that was created: {level}")
     state.forward_level = 0
@@ -66,10 +65,8 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
         if value._array.dtype.num not in GRAD_NUMS:
             raise ValueError(f"Expected {name} to be floating point or complex, but got: {value.dtype}")
     if tensor.shape != tangent.shape:
-        raise RuntimeError("Trying to set a forward gradient that has a different size than that of the original "
-                           "Tensor, "
-                           f"this is not supported. Tensor is of size {list(tensor.shape)} while the given forward "
-                           "gradient "
+        raise RuntimeError("Trying to set a forward gradient that has a different size than that of the original Tensor, "
+                           f"this is not supported. Tensor is of size {list(tensor.shape)} while the given forward gradient "
                            f"is of size {list(tangent.shape)}.")
     if tensor.is_complex() != tangent.is_complex():
         raise RuntimeError(f"make_dual: primal is {tensor.dtype} but tangent is {tangent.dtype}")

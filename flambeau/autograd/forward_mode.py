@@ -38,12 +38,13 @@ class _computing_tangents:
         self.record = record
 
     def __enter__(self) -> None:
-        self.before = state.mode
+        self.before, self.probing = state.mode, state.probing
+        state.probing = True
         mode = self.before & ~(FORWARD_AD | SAVED_HOOKS)
         state.mode = mode & ~NO_GRAD if self.record else mode | NO_GRAD
 
     def __exit__(self, *exc: Any) -> None:
-        state.mode = self.before
+        state.mode, state.probing = self.before, self.probing
 
 
 def _tensors(args: Any) -> list[Tensor]:

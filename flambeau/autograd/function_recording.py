@@ -147,8 +147,7 @@ def _save(ctx: BackwardCFunction, node: FunctionNode, outs: tuple[Any, ...],
                 versions = versions or [0] * len(ctx.to_save)
                 versions[i] = v._counter.value
         elif v is not None:
-            raise TypeError(f"save_for_backward can only save variables, but argument {i} is of type "
-                            f"{type(v).__name__}")
+            raise TypeError(f"save_for_backward can only save variables, but argument {i} is of type {type(v).__name__}")
         values.append(v)
     ctx.to_save = None
     if state.mode & SAVED_HOOKS:

@@ -30,8 +30,7 @@ def _tuple(value: Any, argument: str | None = None, function: str | None = None)
         if argument:
             raise TypeError(f"The {argument} given to {function} must be either a Tensor or a tuple of Tensors but "
                             f"{where} has type {type(v)}.")
-        raise TypeError(f"The {function} must return either a Tensor or a tuple of Tensors but {where} has type "
-                        f"{type(v)}.")
+        raise TypeError(f"The {function} must return either a Tensor or a tuple of Tensors but {where} has type {type(v)}.")
     return several, values
 
 
@@ -67,8 +66,7 @@ def _check_strict(outputs: tuple[Tensor, ...], strict: bool) -> None:
         for i, out in enumerate(outputs):
             if not out.requires_grad:
                 raise RuntimeError(f"Output {i} of the user-provided function does not require gradients. The outputs "
-                                   "must be computed in a differentiable manner from the input when running in strict "
-                                   "mode.")
+                                   "must be computed in a differentiable manner from the input when running in strict mode.")
 
 
 def _check_scalar(outputs: tuple[Tensor, ...], several: bool, name: str) -> None:

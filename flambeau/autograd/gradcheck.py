@@ -97,8 +97,7 @@ class _Check:
             if x.dtype.name not in ("float64", "complex128"):
                 warnings.warn(f"Input #{i} requires gradient and is not a double precision floating point or complex. "
                               "This check will likely fail if all the inputs are not of double precision floating "
-                              "point or complex. ",
-                              stacklevel=4)
+                              "point or complex. ", stacklevel=4)
             if any(s == 0 and n > 1 for s, n in zip(x.stride(), x.shape)):
                 raise RuntimeError(f"The {i}th input has a dimension with stride 0. gradcheck only supports inputs "
                                    "that are non-overlapping to be able to compute the numerical gradients correctly. "
@@ -124,8 +123,7 @@ class _Check:
         for i, column in enumerate(self.numerical_all()):
             for numerical in column:
                 if any(abs(v) > 0 for row in numerical for v in row):
-                    raise GradcheckError("Numerical gradient for function expected to be zero: the outputs do not "
-                                         "require "
+                    raise GradcheckError("Numerical gradient for function expected to be zero: the outputs do not require "
                                          f"grad, yet moving input {self.wanted[i]} changes them")
         return False
 
@@ -211,8 +209,7 @@ class _Check:
             raise GradcheckError("Backward is not reentrant, i.e., running backward with same input and grad_output "
                                  "multiple times gives different values, although analytical gradient matches "
                                  "numerical gradient. The "
-                                 f"tolerance for nondeterminism was {self.nondet_tol}, the difference for output {o} "
-                                 "with "
+                                 f"tolerance for nondeterminism was {self.nondet_tol}, the difference for output {o} with "
                                  f"respect to input {self.wanted[k]} was {worst}.")
 
     def compare(self, got: list[complex], expected: list[complex], o: int, k: int, position: int, seed: complex,
@@ -409,13 +406,11 @@ class _Check:
                               stacklevel=3)
                 raise GradcheckError("Expected backward function to handle undefined output grads. Please look at "
                                      "\"Notes about undefined output gradients\" in "
-                                     "\"tools/autograd/derivatives.yaml\" of PyTorch. It failed "
-                                     f"with: {error}") from error
+                                     f"\"tools/autograd/derivatives.yaml\" of PyTorch. It failed with: {error}") from error
             for k, g in enumerate(grads):
                 if g is not None and any(v != 0 for v in g.detach().reshape(-1).tolist()):
                     raise GradcheckError("Expected all input grads to be undefined or zero when all output grads are "
-                                         "undefined "
-                                         f"or zero, but the gradient of input {self.wanted[k]} is not")
+                                         f"undefined or zero, but the gradient of input {self.wanted[k]} is not")
 
 
 def _detached(inputs: Sequence[Any]) -> tuple[Any, ...]:

@@ -233,8 +233,7 @@ class allow_mutation_on_saved_tensors:
         def unpack(kept: _Kept) -> Tensor:
             if getattr(_mutation_contexts, "current", None) is not context:
                 raise AssertionError("Trying to backward outside of the 'allow_mutation_on_saved_tensors' context in "
-                                     "which the "
-                                   "graph was originally recorded.")
+                                     "which the graph was originally recorded.")
             return kept.tensor
 
         self.hooks = saved_tensors_hooks(context.keep, unpack)
@@ -348,8 +347,7 @@ def _get_grad_fn_or_grad_acc(tensor: Tensor | GradientEdge) -> Any:
 
 
 def region_activation_memory_budget(*args: Any, **kwargs: Any) -> Any:
-    raise NotImplementedError("region_activation_memory_budget belongs to PyTorch's compiler and has no counterpart "
-                              "here")
+    raise NotImplementedError("region_activation_memory_budget belongs to PyTorch's compiler and has no counterpart here")
 
 
 __all__ = ["saved_tensors_hooks", "save_on_cpu", "disable_saved_tensors_hooks", "register_multi_grad_hook",

@@ -153,14 +153,12 @@ def _batched_grad(outputs, inputs, given, keep, create_graph, allow_unused, mate
     for i, g in enumerate(given or [None]):
         out = outputs[i]
         if g is None or not g.dim():
-            raise ValueError(f"grad: with is_grads_batched=True grad_outputs[{i}] must have a leading batch "
-                             "dimension, got "
+            raise ValueError(f"grad: with is_grads_batched=True grad_outputs[{i}] must have a leading batch dimension, got "
                              + ("None" if g is None else "a 0-d tensor"))
         if isinstance(out, Tensor) and g.shape[1:] != out.shape:
             raise RuntimeError("If `is_grads_batched=True`, we interpret the first dimension of each grad_output as "
                                "the batch dimension. The sizes of the remaining dimensions are expected to match the "
-                               "shape of "
-                               f"corresponding output, but a mismatch was detected: grad_output[{i}] has a shape of "
+                               f"shape of corresponding output, but a mismatch was detected: grad_output[{i}] has a shape of "
                                f"{g.shape} and output[{i}] has a shape of {out.shape}.")
     there: list[bool] = []
 

@@ -43,6 +43,7 @@ class _State(threading.local):
         self.forward_level = 0
         self.anomaly_check_nan = True
         self.function_modes = []     # stack of TorchFunctionMode
+        self.probing = False         # a tangent is being computed from formulas of gradients (forward_mode.py)
         self.dispatch_modes = []     # stack of TorchDispatchMode (ops/dispatch/calls.py)
         self.dispatch_off = 0        # blocks in which nobody is asked about operations below autograd
         self.below = 0               # handlers of __torch_dispatch__ that are running

@@ -54,6 +54,12 @@ def history_of(tensor: Any) -> Node | Edge | None:
     return tensor._node
 
 
+def outdated(tensor: Any) -> bool:
+    """Whether a tensor's node does not tell its history: a view of a base that has one, which the view was not given (yet)."""
+    base = tensor._base
+    return base is not None and base._node is not None and (tensor._node is None or tensor._counter.value != tensor._seen)
+
+
 def edge_of(tensor: Any) -> Node | Edge | None:
     """Where the gradient of a tensor goes that an operation is recorded of: `history_of`, or a dead end."""
     base = tensor._base
@@ -73,6 +79,7 @@ class DeadEnd(Node):
 
     def __init__(self, view: Any):
         self.shape, self.dtype = view._array.shape, view._array.dtype
+        self.sequence = next_sequence()  # two of them may be ready at once, and one has to come first
 
     def apply(self, grads: Any) -> Any:
         return ()

@@ -33,8 +33,7 @@ def facts() -> list[tuple[str, str]]:
             ("processor", _processor()),
             *_kernels(),
             ("threads", f"{flambeau.get_num_threads()} of {os.cpu_count()} cores"),
-            ("cache", _cache()),
-            ("GPU", _gpu())]
+            ("cache", _cache()), ("GPU", _gpu())]
 
 
 def _versions() -> list[str]:

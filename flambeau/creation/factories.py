@@ -139,8 +139,7 @@ def empty_strided(size, stride, *, dtype=None, layout=None, device=None, require
     shape = read_size("empty_strided", tuple(size), single=True)
     steps = tuple(int(s) for s in stride)
     if len(shape) != len(steps):
-        raise RuntimeError(f"dimensionality of sizes ({len(shape)}) must match dimensionality of strides "
-                           f"({len(steps)})")
+        raise RuntimeError(f"dimensionality of sizes ({len(shape)}) must match dimensionality of strides ({len(steps)})")
     if any(s < 0 for s in steps):
         raise RuntimeError(f"Storage size calculation overflowed with sizes={list(shape)} and strides={list(steps)}: "
                            "strides must not be negative")
@@ -390,8 +389,7 @@ def _end(name: str, argument: str, value: Any) -> Any:
         name, argument, value)
 
 
-def _ends(name: str, start: Any, end: Any, steps: Any, dtype: Any, out: Any, device: Any) -> tuple[Any, Any, int,
-                                                                                                   _dtype]:
+def _ends(name: str, start: Any, end: Any, steps: Any, dtype: Any, out: Any, device: Any) -> tuple[Any, Any, int, _dtype]:
     if any(isinstance(v, Tensor) and v.dim() for v in (start, end)):
         dims = [v.dim() if isinstance(v, Tensor) else 0 for v in (start, end)]
         raise RuntimeError(f"{name} only supports 0-dimensional start and end tensors, but got start with {dims[0]} "
@@ -464,7 +462,7 @@ def _triangle(name: str, row: Any, col: Any, offset: int, dtype: Any, layout: An
         if value < 0:
             raise RuntimeError(f"{argument} must be non-negative, got {value}")
     d = element_type(dtype, name) or _dtypes.int64
-    if d not in (_dtypes.int64, _dtypes.int32, _dtypes.int16, _dtypes.int8, _dtypes.uint8):
+    if d not in (_dtypes.int64, _dtypes.int32):
         raise NotImplementedError(f'"{name}" not implemented for \'{_type_word(d)}\'')
     check_options(name, layout, False)
     if place(device).NAME == "meta":

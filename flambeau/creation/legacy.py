@@ -100,8 +100,7 @@ def set_default_tensor_type(t: Any) -> None:
     torch.float64
     >>> torch.set_default_tensor_type(torch.FloatTensor)
     """
-    warnings.warn("torch.set_default_tensor_type() is deprecated as of PyTorch 2.1, please use "
-                  "torch.set_default_dtype() "
+    warnings.warn("torch.set_default_tensor_type() is deprecated as of PyTorch 2.1, please use torch.set_default_dtype() "
                   "and torch.set_default_device() as alternatives.", UserWarning, stacklevel=2)
     if isinstance(t, str):
         found = globals().get(t.rpartition(".")[2]) if t.startswith("torch.") else None

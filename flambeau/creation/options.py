@@ -103,8 +103,7 @@ def read_size(name: str, size: Any, *, single: bool = False) -> tuple[int, ...]:
                 if only.dim() or only.is_floating_point():
                     raise TypeError(f"{name}(): argument 'size' (position 1) must be tuple of ints, not Tensor")
             elif not hasattr(only, "__index__") or isinstance(only, bool):
-                raise TypeError(f"{name}(): argument 'size' (position 1) must be tuple of ints, not "
-                                f"{type(only).__name__}")
+                raise TypeError(f"{name}(): argument 'size' (position 1) must be tuple of ints, not {type(only).__name__}")
     check_dims(len(size))
     out = []
     for position, n in enumerate(size):
@@ -140,8 +139,7 @@ def _into(name: str, out: Tensor, dtype: _dtype | None, device: Any) -> _dtype:
     if dtype is not None and dtype is not out.dtype:
         raise RuntimeError(f"dtype {_type_word(dtype)} does not match dtype of out parameter ({_type_word(out.dtype)})")
     if device is not None and to_device(device).type != out.device.type:
-        raise RuntimeError(f"device type {to_device(device)} does not match device type of out parameter "
-                           f"({out.device.type})")
+        raise RuntimeError(f"device type {to_device(device)} does not match device type of out parameter ({out.device.type})")
     return out.dtype
 
 

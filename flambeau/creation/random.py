@@ -65,7 +65,8 @@ class Generator:
             fresh = type(self._engine)()
             fresh.seed(seed)
             self._words.copy_(wrap(fresh.words))
-            if state.mode & FOLLOW and self._device.type == "cpu":
+            if self._device.type == "cpu" and self._engine._seed != fresh.initial_seed:
+                not_repeatable("a random generator gets another seed")  # which is not among the words
                 self._engine._seed = fresh.initial_seed
             return self
         with self._lock:

@@ -23,6 +23,8 @@ __all__ = ["AsyncCollectiveTensor", "all_gather_tensor", "all_gather_tensor_auto
 class AsyncCollectiveTensor(Tensor):
     """A result that may not be there yet: none is made, for they are there."""
 
+    _answers_itself = True
+
     _without_overrides = True
 
 

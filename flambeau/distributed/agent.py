@@ -20,7 +20,6 @@ from typing import Any, BinaryIO
 from .stores import PrefixStore, Store
 
 __all__ = ["Agent", "Failure", "Plan", "WorkersFailed"]
-_GRACE = 2.0  # seconds that a worker has to end after SIGTERM
 
 
 @dataclass
@@ -41,6 +40,9 @@ class Plan:
     redirects: dict[int, int] = field(default_factory=dict)  # by local rank: 1 stdout, 2 stderr, 3 both, into files
     tee: dict[int, int] = field(default_factory=dict)  # ... into files and to the terminal
     shown: set[int] | None = None  # local ranks whose output is seen; None: all
+    signals: list[int] = field(default_factory=list)  # at which the launcher ends its workers, and itself
+    grace: float = 2.0  # seconds that a worker has to end after SIGTERM
+    virtual: bool = False  # each worker sees one GPU, and takes itself for the machine's first
 
 
 @dataclass
@@ -88,7 +90,7 @@ class Agent:
 
     def run(self) -> None:
         """Returns when all workers of all machines have ended well; raises WorkersFailed."""
-        for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        for signum in self.plan.signals:
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signum, self._told_to_end)
         try:
@@ -167,6 +169,9 @@ class Agent:
                 "TORCHELASTIC_RUN_ID": plan.run_id, "TORCHELASTIC_RESTART_COUNT": self.attempt,
                 "TORCHELASTIC_MAX_RESTARTS": plan.max_restarts, "TORCHELASTIC_USE_AGENT_STORE": "True",
                 "TORCHELASTIC_ERROR_FILE": os.path.join(folder, f"error-{local}.json")}
+        if plan.virtual:
+            devices = [d for d in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if d]
+            said |= {"LOCAL_RANK": 0, "CUDA_VISIBLE_DEVICES": devices[local] if devices else local}
         threads = max(1, (os.cpu_count() or 1) // plan.workers)  # else every worker would use every core
         return {"OMP_NUM_THREADS": str(threads), **os.environ, **{name: str(value) for name, value in said.items()}}
 
@@ -214,7 +219,7 @@ class Agent:
         for process in self.processes:
             if process.poll() is None:
                 process.terminate()
-        deadline = time.monotonic() + _GRACE
+        deadline = time.monotonic() + self.plan.grace
         for process in self.processes:
             try:
                 process.wait(max(0.0, deadline - time.monotonic()))

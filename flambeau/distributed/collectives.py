@@ -10,6 +10,9 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ..autograd.modes import no_grad
+from ..autograd.state import PROFILE, state
+from ..ops.pointwise.complex import view_as_real
 from ..tensors.tensor import Tensor
 from . import reductions
 from .groups import ProcessGroup, _rank_not_in_group, get_group_rank, world
@@ -41,6 +44,11 @@ def _one_dtype(*tensors: Tensor) -> None:
     for t in tensors:
         if t.dtype is not tensors[0].dtype:
             raise ValueError(f"Invalid usage of tensors with different dtypes: found {tensors[0].dtype} and {t.dtype}")
+
+
+def _as_real(tensors: Any) -> list[Tensor]:
+    with no_grad():
+        return [view_as_real(t) if t.dtype.is_complex else t for t in tensors]
 
 
 def _outside(group: Any, name: str) -> bool:
@@ -94,7 +102,21 @@ def _finish(group: ProcessGroup, work: Work, async_op: bool) -> Done:
 
 
 def _engine(group: ProcessGroup, tensor: Tensor) -> Any:
+    if tensor.is_sparse:
+        raise NotImplementedError("collectives of sparse tensors are not implemented in flambeau: to_dense() first")
     return group.engine(tensor.device.type)
+
+
+_GIVEN = ("input", "input_tensor", "input_tensor_list", "input_list", "scatter_list", "tensors", "tensor")
+_ENDINGS = ("_coalesced", "_into_tensor", "_tensor", "_single")  # forms of one operation to a profiler
+
+
+def _profiled(group: ProcessGroup, name: str, given: dict[str, Any], work: Work) -> None:
+    """Shows an operation to the profiler that runs, until it is over: as "gloo:all_reduce", with the shapes of what is sent."""
+    sent = next((given[n] for n in _GIVEN if n in given), None)
+    family = next((name.removesuffix(end) for end in _ENDINGS if name.endswith(end)), name)
+    sent = _as_real([sent] if isinstance(sent, Tensor) else sent or ())
+    work.when_over(state.profiler.beside(f"{group.backend}:{family}", sent))
 
 
 _CHECKS = {"Tensor": _tensor, "list[Tensor]": _tensor_list,
@@ -120,7 +142,10 @@ def _collective(start: Callable[..., Work]) -> Callable[..., Done]:
             args = (*args[:place], group, *args[place + 1:])
         else:
             kwargs["group"] = group
-        return _finish(group, start(*args, **kwargs), given.get("async_op", False))
+        work = start(*args, **kwargs)
+        if state.mode & PROFILE:
+            _profiled(group, name, given, work)
+        return _finish(group, work, given.get("async_op", False))
     return started
 
 
@@ -135,10 +160,10 @@ def all_reduce(tensor: Tensor, op: Any = ReduceOp.SUM, group: Any = None, async_
 @_collective
 def all_reduce_coalesced(tensors: list[Tensor] | Tensor, op: Any = ReduceOp.SUM, group: Any = None,
                          async_op: bool = False) -> Done:
-    """all_reduce of several tensors of one dtype."""
+    """all_reduce of several tensors of one dtype, or of a complex one and its real one."""
     tensors = [tensors] if isinstance(tensors, Tensor) else tensors
     _tensor_list(tensors, "tensors")
-    _one_dtype(*tensors)
+    _one_dtype(*_as_real(tensors))  # complex numbers go as pairs, and may go with others
     for t in tensors:
         reductions.check(op, t.dtype, "all_reduce")
     return Works([_engine(group, t).all_reduce(t, op) for t in tensors])
@@ -302,11 +327,8 @@ all_gather_single, reduce_scatter_single = all_gather_into_tensor, reduce_scatte
 # ------------------------------------------------------------------------------------------------------------ barriers
 @_collective
 def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None) -> Done:
-    """Returns when all processes have come here."""
-    if device_ids is not None and (not isinstance(device_ids, list) or group.backend != "nccl"):
-        raise TypeError("Invalid function argument: device_ids should be a list[int], and only the nccl backend takes it")
-    device = "cpu" if "cpu" in group.config.device_backend_map else "cuda"
-    return group.engine(device).barrier()
+    """Returns when all processes have come here. device_ids is for PyTorch's programs: NCCL takes the current device."""
+    return group.engine(group.home).barrier()
 
 
 def monitored_barrier(group: Any = None, timeout: datetime.timedelta | None = None, wait_all_ranks: bool = False) -> None:
@@ -315,6 +337,10 @@ def monitored_barrier(group: Any = None, timeout: datetime.timedelta | None = No
         return
     found = world(group)
     limit = found.timeout if timeout is None else timeout
+    if isinstance(limit, float):
+        warnings.warn(f"Please specify timeout arg as a timedelta. Converting current value of {limit} assuming it represents "
+                      "seconds", stacklevel=2)
+        limit = datetime.timedelta(seconds=limit)
     if not isinstance(limit, datetime.timedelta):
         raise TypeError(f"Expected timeout argument to be of type datetime.timedelta, got {timeout}")
     if found.size() > 1:

@@ -255,13 +255,13 @@ def init_device_mesh(device_type: str, mesh_shape: tuple[int, ...], *, mesh_dim_
     """A mesh of that shape over the first processes, in the order of their ranks."""
     if mesh_dim_names is not None:
         if len(set(mesh_dim_names)) != len(mesh_dim_names):
-            raise RuntimeError("Each mesh_dim_name must be unique.", f"Found repeated mesh_dim_name in mesh_dim_names "
+            raise RuntimeError("Each mesh_dim_name must be unique. Found repeated mesh_dim_name in mesh_dim_names "
                                f"{mesh_dim_names}")
         if len(mesh_dim_names) != len(mesh_shape):
-            raise RuntimeError("mesh_shape and mesh_dim_names should have same length!",
+            raise RuntimeError("mesh_shape and mesh_dim_names should have same length! "
                                f"Found len(mesh_dim_names): {len(mesh_dim_names)} and len(mesh_shape):{len(mesh_shape)}.")
     if device_type and not device_type.isalpha():
-        raise RuntimeError(f"Device type with index is not supported but got {device_type}. ", "If you maintained a "
+        raise RuntimeError(f"Device type with index is not supported but got {device_type}. If you maintained a "
                            "'torch.device' object, it's recommended to pass in 'device.type'.")
     return DeviceMesh(device_type, _nested(list(range(math.prod(mesh_shape))), mesh_shape), mesh_dim_names=mesh_dim_names,
                       backend_override=backend_override)

@@ -5,13 +5,24 @@ An engine's methods start an operation and return its Work. They get what the fu
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
+from .. import native
+from ..autograd.state import looked_at
 from ..tensors.tensor import Tensor
 from . import reductions
 from .work import Work
 
-__all__ = ["Engine", "Lone"]
+__all__ = ["Engine", "Lone", "address"]
+
+
+def address(tensor: Tensor) -> int:
+    """Where a contiguous tensor's elements lie, for whoever reads and writes them there: in a compiled call kernels may still
+    have to compute them, also those of a copy that was made for the purpose."""
+    looked_at(tensor._array, "a collective", writing=True)
+    return native.pointer(tensor._array) or 0
 
 
 class Engine:
@@ -21,12 +32,21 @@ class Engine:
         self.group = group
         self.rank, self.size = group.rank(), group.size()
 
+    repeatable = False  # whether all that its operations do is done by kernels, which a compiled program can repeat
+
     def close(self) -> None:
         """Gives back what the engine holds."""
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """Messages that are started together."""
+        yield
 
 
 class Lone(Engine):
     """A group of one process: each operation gives what it was given."""
+
+    repeatable = True
 
     def _copied(self, name: str, outputs: list[Tensor], inputs: list[Tensor]) -> Work:
         def copy() -> None:

@@ -95,16 +95,23 @@ class ProcessGroup(Methods):
         return str(self.backend)
 
     @property
+    def home(self) -> str:
+        """The device on which tensors lie that are made for the group's own purposes."""
+        return "cpu" if "cpu" in self.config.device_backend_map else "cuda"
+
+    @property
     def careful(self) -> bool:
         """Whether calls are compared before data are sent."""
         return _debug_level is DebugLevel.DETAIL
 
     def engine(self, device: str = "cpu") -> Engine:
         """What carries tensors of a device. Whoever asks is about to do what a compiled program cannot repeat by itself."""
-        if len(self.ranks) > 1:
-            not_repeatable("a collective operation")
         found = self.engines.get(device)
-        return found if found is not None else self._start_engine(device)
+        if found is None:
+            found = self._start_engine(device)
+        if not found.repeatable:
+            not_repeatable("a collective operation")
+        return found
 
     def _start_engine(self, device: str) -> Engine:
         backend = self.config.device_backend_map.get(device)
@@ -149,7 +156,7 @@ class ProcessGroup(Methods):
         """Says who did not come."""
         check = work if hasattr(work, "describe") else getattr(work, "_check", None)
         what = work._name if check is None else check.describe()
-        text = f"timed out after {seconds * 1000:.0f} ms in {what}"
+        text = f"Timed out after {seconds * 1000:.0f} ms in {what}"
         if self.monitor is not None:
             text += "\n" + self.monitor.ask(self)
         return self.wrong(getattr(work, "_name", "") or what.partition("(")[0], text)

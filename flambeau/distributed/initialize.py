@@ -129,7 +129,7 @@ def new_group(ranks: Any = None, timeout: datetime.timedelta | None = None, back
     if use_local_synchronization and own not in chosen:
         return None
     if not use_local_synchronization and default.size() > 1:
-        default.engine(_device(default)).agree(f"new_group({chosen})").wait()
+        default.engine(default.home).agree(f"new_group({chosen})").wait()
     if own not in chosen:
         return GroupMember.NON_GROUP_MEMBER
     spec = (backend or repr(default.config)).lower()
@@ -145,10 +145,6 @@ def new_group(ranks: Any = None, timeout: datetime.timedelta | None = None, back
     return made
 
 
-def _device(group: ProcessGroup) -> str:
-    return "cpu" if "cpu" in group.config.device_backend_map else "cuda"
-
-
 def _chosen(default: ProcessGroup, ranks: Any, sort: bool) -> list[int]:
     if ranks is None:
         return list(default.ranks)
@@ -159,7 +155,8 @@ def _chosen(default: ProcessGroup, ranks: Any, sort: bool) -> list[int]:
         raise ValueError(f"ranks list must not contain duplicate entries, got {list(ranks)}")
     for rank in chosen:
         if not 0 <= rank < default.size():
-            raise ValueError("the new group's rank should be within the world_size set by init_process_group")
+            raise ValueError(f"Rank {rank} is out of range. Valid ranks are 0 to {default.size() - 1} "
+                             f"(world_size={default.size()})")
     return chosen
 
 
@@ -185,9 +182,13 @@ def new_subgroups(group_size: int | None = None, group: Any = None, timeout: dat
         raise ValueError(f"The arg 'group_size' ({group_size}) must not exceed the world size ({size})")
     if size % group_size != 0:
         raise ValueError(f"The world size ({size}) must be divisible by 'group_size={group_size}'")
-    everybody = world(group).ranks
-    return new_subgroups_by_enumeration([everybody[i:i + group_size] for i in range(0, size, group_size)], timeout, backend,
-                                        pg_options, group_desc)
+    parent = world(group)
+    parts = [parent.ranks[i:i + group_size] for i in range(0, size, group_size)]
+    if parent is world():
+        return new_subgroups_by_enumeration(parts, timeout, backend, pg_options, group_desc)
+    parent.engine(parent.home).agree(f"new_subgroups({group_size})").wait()  # its processes alone come here
+    made = [new_group(part, timeout, backend, pg_options, True, group_desc) or GroupMember.NON_GROUP_MEMBER for part in parts]
+    return made[parent.rank() // group_size], made
 
 
 def _devices() -> int:

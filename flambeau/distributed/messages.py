@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
+from ..autograd.state import PROFILE, state
 from ..tensors.tensor import Tensor
-from .collectives import _finish, _outside, _root, _tensor
+from .collectives import _finish, _outside, _profiled, _root, _tensor
 from .groups import ProcessGroup, get_group_rank, world
 from .work import Work
 
@@ -19,6 +21,13 @@ def _other(group: ProcessGroup, rank: int, name: str) -> int:
     return rank
 
 
+def _started(kind: str, group: ProcessGroup, tensor: Tensor, other: int | None, tag: int) -> Work:
+    work = getattr(group.engine(tensor.device.type), kind)(tensor, other, tag)
+    if state.mode & PROFILE:
+        _profiled(group, kind if other is not None else "recvAnySource", {"tensor": tensor}, work)
+    return work
+
+
 def isend(tensor: Tensor, dst: int | None = None, group: Any = None, tag: int = 0, group_dst: int | None = None) -> Work | None:
     """Starts to send a tensor to a process; it must not be changed before wait()."""
     _tensor(tensor, "tensor")
@@ -26,7 +35,7 @@ def isend(tensor: Tensor, dst: int | None = None, group: Any = None, tag: int = 
         return None
     found = world(group)
     to = _other(found, _root(found, dst, group_dst, "isend"), "destination")
-    return _finish(found, found.engine(tensor.device.type).send(tensor, to, tag), True)
+    return _finish(found, _started("send", found, tensor, to, tag), True)
 
 
 def irecv(tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0, group_src: int | None = None) -> Work | None:
@@ -38,7 +47,7 @@ def irecv(tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 
     source = None
     if src is not None or group_src is not None:
         source = _other(found, _root(found, src, group_src, "irecv"), "source")
-    return _finish(found, found.engine(tensor.device.type).recv(tensor, source, tag), True)
+    return _finish(found, _started("recv", found, tensor, source, tag), True)
 
 
 def send(tensor: Tensor, dst: int | None = None, group: Any = None, tag: int = 0, group_dst: int | None = None) -> None:
@@ -82,13 +91,14 @@ class P2POp:
 def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[Work]:
     """Starts several messages."""
     if not isinstance(p2p_op_list, list) or not all(isinstance(op, P2POp) for op in p2p_op_list):
-        raise ValueError("Invalid ``op``. Each ``op`` is expected to to be of type ``torch.distributed.P2POp``.")
+        raise ValueError("Invalid ``p2p_op_list``. Each op is expected to to be of type ``torch.distributed.P2POp``.")
     if any(op.group is not p2p_op_list[0].group for op in p2p_op_list):
         raise ValueError("All ops need to use the same group.")
-    made = []
-    for op in p2p_op_list:
-        engine = op.group.engine(op.tensor.device.type)
-        to = _other(op.group, op.group_peer, "peer")
-        start = engine.send if op.op is isend else engine.recv
-        made.append(start(op.tensor, to, op.tag).watch())
+    peers, made = [_other(op.group, op.group_peer, "peer") for op in p2p_op_list], []
+    with contextlib.ExitStack() as bundles:
+        engines = {op.tensor.device.type: op.group.engine(op.tensor.device.type) for op in p2p_op_list}
+        for engine in engines.values():
+            bundles.enter_context(engine.together())
+        for op, to in zip(p2p_op_list, peers):
+            made.append(_started(op.op.__name__.removeprefix("i"), op.group, op.tensor, to, op.tag).watch())
     return made

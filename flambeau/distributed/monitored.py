@@ -17,20 +17,25 @@ def monitored(group: ProcessGroup, seconds: float, wait_all_ranks: bool) -> None
     first, own = group.ranks[0], group.ranks[group.rank()]
     if group.rank():
         store.set(str(own), "1")
-        if not store._wait(["verdict"], seconds + 1.0):
-            raise RuntimeError(f"Rank {own} successfully reached monitoredBarrier, but received errors while waiting for "
-                               f"rank {first}. Please check rank {first} logs for faulty rank.")
-        verdict = store.get("verdict").decode()
+        came = store._wait(["verdict"], seconds + 1.0)
+        verdict = store.get("verdict").decode() if came else f"it says nothing. Please check rank {first} logs for faulty rank."
         if verdict:
-            raise RuntimeError(f"Rank {own} successfully reached monitoredBarrier, but: {verdict}")
+            raise RuntimeError(f"Rank {own} successfully reached monitoredBarrier, but received errors while waiting for "
+                               f"send/recv from rank {first}: {verdict}")
         return
-    start, absent = time.monotonic(), []
+    start, absent, text = time.monotonic(), [], ""
     for rank in group.ranks[1:]:
-        if not store._wait([str(rank)], max(0.0, start + seconds - time.monotonic())):
+        left = start + seconds - time.monotonic()
+        if left <= 0 and not wait_all_ranks:
+            text = f"Rank {own} timed out in monitoredBarrier after {seconds * 1000:.0f} ms, before it knew of rank {rank}"
+            break
+        if not store._wait([str(rank)], max(0.0, left)):
             absent.append(rank)
             if not wait_all_ranks:
                 break
-    text = f"Rank {', '.join(map(str, absent))} failed to pass monitoredBarrier in {seconds * 1000:.0f} ms" if absent else ""
+    if absent:
+        who = f"Rank{'s' if wait_all_ranks else ''} {', '.join(map(str, absent))}"
+        text = f"{who} failed to pass monitoredBarrier in {seconds * 1000:.0f} ms"
     store.set("verdict", text)
     if text:
         raise RuntimeError(f"[Rank {own}]: {text}")

@@ -21,7 +21,7 @@ __all__ = ["all_gather_object", "broadcast_object_list", "gather_object", "recv_
 
 def _device(group: ProcessGroup, device: Any) -> Any:
     """Where the bytes of an object lie on their way."""
-    return device or ("cpu" if "cpu" in group.config.device_backend_map else "cuda")
+    return device or group.home
 
 
 def _packed(value: Any, device: Any) -> Tensor:
@@ -152,7 +152,7 @@ def scatter_object_list(scatter_object_output_list: list[Any], scatter_object_in
     root = _root(found, src, group_src, "scatter_object_list", needed=False)
     where, mine = _device(found, None), found.rank() == root
     if mine and not scatter_object_input_list:
-        raise ValueError("source rank must provide non-empty scatter_object_input_list")
+        raise ValueError("source rank must provide non-None scatter_object_input_list")
     if mine and len(scatter_object_input_list) != found.size():
         raise RuntimeError(f"scatter_object_list: input list has {len(scatter_object_input_list)} objects, the group "
                            f"{found.size()} processes")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import socket
 import sys
 import uuid
@@ -17,15 +18,21 @@ from .agent import Agent, Plan, WorkersFailed
 from .stores import Store
 from .tcp_store import TCPStore
 
+# torchrun's options that are known by name and refused, and what they are where nobody gives them.
+_REFUSED = {"--rdzv-conf": "", "--event-log-handler": "null", "--logs-specs": None, "--numa-binding": None,
+            "--duplicate-stdout-filters": "", "--duplicate-stderr-filters": ""}
 __all__ = ["config_from_args", "get_args_parser", "main", "parse_args", "run"]
 
 
 def get_args_parser() -> argparse.ArgumentParser:
-    """torchrun's options."""
+    """torchrun's options. What is not given is looked for in the environment, as $PET_NPROC_PER_NODE and the like."""
     parser = argparse.ArgumentParser(prog="python -m flambeau.distributed.run", description=__doc__, allow_abbrev=False,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
 
     def add(*names: str, **options: Any) -> None:
+        said = os.environ.get("PET_" + names[-1][2:].replace("-", "_").upper())
+        if said is not None:
+            options["default"] = said != "0" if options.get("action") == "store_true" else said
         parser.add_argument(*[form for name in names for form in dict.fromkeys((name, name[:2] + name[2:].replace("-", "_")))],
                             **options)
 
@@ -38,17 +45,21 @@ def get_args_parser() -> argparse.ArgumentParser:
     add("--rdzv-backend", default="static", choices=["static", "c10d"], help="static: --master-addr; c10d: --rdzv-endpoint")
     add("--rdzv-endpoint", default="", help="host:port where the machines meet; they number themselves")
     add("--rdzv-id", default="none", help="a name for the job")
-    add("--rdzv-conf", default="", help="not implemented")
     add("--local-addr", default=None, help="this machine's address, where its name is not one")
     add("--max-restarts", type=int, default=0, help="how often all processes are started anew after one has failed")
     add("--monitor-interval", type=float, default=0.1, help="seconds between looks at the processes")
     add("--start-method", default="spawn", choices=["spawn"], help="fresh processes")
     add("--role", default="default", help="a name for the processes")
     add("--log-dir", default=None, help="folder for redirected output")
-    parser.add_argument("-r", "--redirects", default="0", help="output into files: 1 stdout, 2 stderr, 3 both; 0:3,1:1 by rank")
-    parser.add_argument("-t", "--tee", default="0", help="output into files and to the terminal, as --redirects")
+    add("-r", "--redirects", default="0", help="output into files: 1 stdout, 2 stderr, 3 both; 0:3,1:1 by rank")
+    add("-t", "--tee", default="0", help="output into files and to the terminal, as --redirects")
     add("--local-ranks-filter", default="", help="show the output of these local ranks only: 0,2")
-    parser.add_argument("-m", "--module", action="store_true", help="the program is a module, as with python -m")
+    add("-m", "--module", action="store_true", help="the program is a module, as with python -m")
+    add("--signals-to-handle", default="SIGTERM,SIGINT,SIGHUP,SIGQUIT", help="signals at which the launcher ends its processes")
+    add("--shutdown-timeout", type=float, default=2.0, help="seconds that a process has to end before it is killed")
+    add("--virtual-local-rank", action="store_true", help="each process sees one GPU, and LOCAL_RANK 0")
+    for name, default in _REFUSED.items():
+        add(name, default=default, help="not implemented")
     add("--no-python", action="store_true", help="the program is no Python file: run it as it is")
     add("--run-path", action="store_true", help="the same as without it: every process has an interpreter of its own")
     parser.add_argument("training_script", help="the program")
@@ -87,6 +98,13 @@ def _streams(text: str, workers: int) -> dict[int, int]:
     return {int(rank): int(what) for rank, what in (pair.split(":") for pair in text.split(","))}
 
 
+def _signals(text: str) -> list[int]:
+    unknown = [name for name in text.split(",") if not hasattr(signal, name)]
+    if unknown:
+        raise ValueError(f"--signals-to-handle: there is no signal {unknown[0]!r}")
+    return [getattr(signal, name) for name in text.split(",")]
+
+
 def _command(args: argparse.Namespace) -> list[str]:
     if args.no_python:
         if args.module:
@@ -97,13 +115,15 @@ def _command(args: argparse.Namespace) -> list[str]:
 
 def config_from_args(args: argparse.Namespace) -> Plan:
     """What is to be started; address and number of this machine are settled when they meet."""
-    if args.rdzv_conf:
-        raise NotImplementedError("--rdzv-conf is not implemented in flambeau")
+    for name, default in _REFUSED.items():
+        if (given := getattr(args, name[2:].replace("-", "_"))) != default:
+            raise NotImplementedError(f"{name} {given} is not implemented in flambeau")
     workers = _processes(args.nproc_per_node)
     shown = {int(r) for r in args.local_ranks_filter.split(",")} if args.local_ranks_filter else None
     return Plan(_command(args), workers, _nodes(args.nnodes), args.node_rank, args.master_addr, args.master_port,
                 args.rdzv_id, args.role, args.max_restarts, args.monitor_interval, args.log_dir,
-                _streams(args.redirects, workers), _streams(args.tee, workers), shown)
+                _streams(args.redirects, workers), _streams(args.tee, workers), shown, _signals(args.signals_to_handle),
+                args.shutdown_timeout, args.virtual_local_rank)
 
 
 def _is_here(host: str, local: str | None) -> bool:

@@ -11,13 +11,27 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from .errors import DistStoreError
+from .errors import DistStoreError, QueueEmptyError
 
 __all__ = ["FileStore", "HashStore", "PrefixStore", "Store"]
 
 
 def _bytes(value: Any) -> bytes:
+    if not isinstance(value, (str, bytes, bytearray)):
+        raise TypeError(f"a store's values are str or bytes, got {type(value).__name__}")
     return value.encode() if isinstance(value, str) else bytes(value)
+
+
+def _key(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"a store's keys are str, got {type(value).__name__}")
+    return value
+
+
+def _keys(values: Any) -> list[str]:
+    if isinstance(values, str):
+        raise TypeError("expected a list of keys, got a str")
+    return [_key(value) for value in values]
 
 
 class Table:
@@ -25,6 +39,7 @@ class Table:
 
     def __init__(self) -> None:
         self.values: dict[str, bytes] = {}
+        self.queues: dict[str, list[bytes]] = {}
 
     def set(self, key: str, value: bytes) -> bytes:
         self.values[key] = value
@@ -60,6 +75,18 @@ class Table:
 
     def keys(self) -> bytes:
         return "\n".join(self.values).encode()
+
+    def queue_push(self, key: str, value: bytes) -> bytes:
+        self.queues.setdefault(key, []).append(value)
+        return b""
+
+    def queue_pop(self, key: str) -> bytes:
+        """The oldest value, after a byte that says that there is one."""
+        queue = self.queues.get(key)
+        return b"1" + queue.pop(0) if queue else b""
+
+    def queue_len(self, key: str) -> bytes:
+        return str(len(self.queues.get(key, ()))).encode()
 
 
 class Store:
@@ -102,7 +129,7 @@ class Store:
         self._timeout = timeout
 
     def set(self, key: str, value: str | bytes) -> None:
-        self._do("set", key, _bytes(value))
+        self._do("set", _key(key), _bytes(value))
 
     def get(self, key: str) -> bytes:
         """The value, once it is there."""
@@ -111,14 +138,14 @@ class Store:
 
     def add(self, key: str, amount: int) -> int:
         """Adds to a counter, and says what it then is."""
-        return int(self._do("add", key, str(int(amount)).encode()))
+        return int(self._do("add", _key(key), str(int(amount)).encode()))
 
     def compare_set(self, key: str, expected: str, desired: str) -> bytes:
         """Sets the key where it is as expected; says what it is afterwards."""
-        return self._do("compare_set", key, _bytes(expected), _bytes(desired))
+        return self._do("compare_set", _key(key), _bytes(expected), _bytes(desired))
 
     def append(self, key: str, value: str | bytes) -> None:
-        self._do("append", key, _bytes(value))
+        self._do("append", _key(key), _bytes(value))
 
     def multi_set(self, keys: list[str], values: list[str | bytes]) -> None:
         for key, value in zip(keys, values, strict=True):
@@ -129,23 +156,42 @@ class Store:
 
     def check(self, keys: list[str]) -> bool:
         """Whether all keys are there now."""
-        return bool(self._do("check", *keys))
+        return bool(self._do("check", *_keys(keys)))
 
     def wait(self, keys: list[str], timeout: datetime.timedelta | None = None) -> None:
         """Returns when all keys are there."""
         seconds = (self.timeout if timeout is None else timeout).total_seconds()
-        if not self._wait(list(keys), seconds):
+        if not self._wait(_keys(keys), seconds):
             absent = [k for k in keys if not self.check([k])]
             raise DistStoreError(f"wait timeout after {seconds * 1000:.0f}ms, keys: {', '.join(absent or keys)}")
 
     def delete_key(self, key: str) -> bool:
-        return bool(self._do("delete_key", key))
+        return bool(self._do("delete_key", _key(key)))
 
     def num_keys(self) -> int:
         return int(self._do("num_keys"))
 
     def list_keys(self) -> list[str]:
         return self._do("keys").decode().splitlines()
+
+    def queue_push(self, key: str, value: str | bytes) -> None:
+        """Puts a value at the end of a queue."""
+        self._do("queue_push", _key(key), _bytes(value))
+
+    def queue_pop(self, key: str, block: bool = True) -> bytes:
+        """Takes the oldest value from a queue, once there is one; without `block` an empty queue raises QueueEmptyError."""
+        deadline = time.monotonic() + self.timeout.total_seconds()
+        while not (found := self._do("queue_pop", _key(key))):
+            if not block:
+                raise QueueEmptyError(f"queue {key} is empty")
+            if time.monotonic() > deadline:
+                raise DistStoreError(f"queue_pop timeout after {self.timeout.total_seconds() * 1000:.0f}ms, queue: {key}")
+            time.sleep(0.01)
+        return found[1:]
+
+    def queue_len(self, key: str) -> int:
+        """How many values a queue holds."""
+        return int(self._do("queue_len", _key(key)))
 
     def has_extended_api(self) -> bool:
         """append, multi_get and multi_set are there."""
@@ -194,8 +240,11 @@ class PrefixStore(Store):
     def _do(self, what: str, *args: Any) -> bytes:
         if what == "check":
             return self._store._do(what, *[f"{self.prefix}/{k}" for k in args])
-        if what in ("num_keys", "keys"):
+        if what == "num_keys":
             return self._store._do(what)
+        if what == "keys":
+            own = f"{self.prefix}/"
+            return "\n".join(k.removeprefix(own) for k in self._store.list_keys() if k.startswith(own)).encode()
         return self._store._do(what, f"{self.prefix}/{args[0]}", *args[1:])
 
     def _wait(self, keys: list[str], seconds: float) -> bool:
@@ -246,6 +295,8 @@ class FileStore(Store):
                 self._table.values[key], at = data[at:at + length], at + length
 
     def _do(self, what: str, *args: Any) -> bytes:
+        if what.startswith("queue"):
+            raise NotImplementedError("a FileStore has no queues: TCPStore and HashStore do")
         with self._locked() as file:
             key = args[0] if args else ""
             before = self._table.values.get(key)

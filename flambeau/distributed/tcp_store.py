@@ -21,6 +21,7 @@ __all__ = ["TCPStore"]
 _NUMBER = struct.Struct("<I")
 _MOST = 1 << 28  # bytes of a message; more is no message of ours
 _GREETING = b"flambeau"
+_COMMANDS = {name for name in vars(Table) if not name.startswith("_")}
 
 
 def _packed(fields: tuple[bytes, ...]) -> bytes:
@@ -138,6 +139,8 @@ class Server:
             peer.answer(b"ok", b"")
         elif what == b"greet":
             peer.answer(b"ok", _GREETING)
+        elif what.decode() not in _COMMANDS:
+            raise ValueError(f"a store knows no command {what!r}")
         else:
             names = (*[a.decode() for a in args],) if what == b"check" else (*[a.decode() for a in args[:1]], *args[1:])
             peer.answer(b"ok", getattr(self.table, what.decode())(*names))

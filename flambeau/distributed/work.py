@@ -31,6 +31,7 @@ class Work:
         self._error: BaseException | None = None
         self._lock = threading.RLock()
         self._future: Future | None = None
+        self._told: Callable[[], None] | None = None
         if pending is None:
             self._finish()
 
@@ -80,6 +81,13 @@ class Work:
             with no_grad():
                 after()
         self._pending = None  # last: other threads take it for the sign that the results are there
+        self.when_over(self._told)
+
+    def when_over(self, tell: Callable[[], None] | None) -> None:
+        """Calls a function when the operation is over, well or not."""
+        self._told = tell if self._pending is not None else None
+        if self._told is None and tell is not None:
+            tell()
 
     def _fail(self, error: BaseException) -> None:
         if not isinstance(error, Exception):
@@ -88,6 +96,7 @@ class Work:
         if self._pending is not None:
             self._pending.drop()
             self._pending = None
+        self.when_over(self._told)
         self._tell()
 
     def _tell(self) -> None:
@@ -135,7 +144,9 @@ class Work:
         """A future of the results. It is done when the operation is, even if nobody waits for it: a thread does."""
         if self._future is None:
             self._future = _WorkFuture(self)
-            if self._pending is not None:
+            if getattr(self._pending, "on_device", False):
+                self.wait()  # what uses the results comes after them on the device: no thread has to wait
+            elif self._pending is not None:
                 threading.Thread(target=self._wait_for_future, name="flambeau future", daemon=True).start()
         if self._pending is None:
             self._tell()
@@ -201,6 +212,9 @@ class Works(Work):
     def get_future(self) -> Future:
         done = collect_all([work.get_future() for work in self.works])
         return done.then(lambda together: [future.value() for future in together.value()] and self.result())
+
+    def when_over(self, tell: Callable[[], None] | None) -> None:
+        (self.works[-1] if self.works else super()).when_over(tell)
 
     def watch(self) -> Works:
         for work in self.works:

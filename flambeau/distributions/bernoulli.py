@@ -15,15 +15,8 @@ from .utils import broadcast_all
 __all__ = ["Bernoulli"]
 
 
-class Bernoulli(ProbsOrLogits, ExponentialFamily):
-    """1 with probability `probs` (or log odds `logits`), else 0.
-
-    >>> d = torch.distributions.Bernoulli(torch.tensor(0.25))
-    >>> d.log_prob(torch.tensor(1.0))
-    tensor(-1.3863)
-    >>> d.sample((3,)).shape
-    torch.Size([3])
-    """
+class Bernoulli(ProbsOrLogits, ExponentialFamily, example=("torch.tensor(0.25)", "torch.tensor(1.0)", "tensor(-1.3863)")):
+    """1 with probability `probs` (or log odds `logits`), else 0."""
 
     arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
     support = constraints.boolean

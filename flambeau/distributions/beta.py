@@ -14,15 +14,8 @@ from .utils import broadcast_all
 __all__ = ["Beta"]
 
 
-class Beta(ExponentialFamily):
-    """Numbers between 0 and 1: the share of one gamma number in the sum of two.
-
-    >>> d = torch.distributions.Beta(torch.tensor(2.0), torch.tensor(2.0))
-    >>> d.log_prob(torch.tensor(0.5))
-    tensor(0.4055)
-    >>> d.sample((3,)).shape
-    torch.Size([3])
-    """
+class Beta(ExponentialFamily, example=("torch.tensor(2.0), torch.tensor(2.0)", "torch.tensor(0.5)", "tensor(0.4055)")):
+    """Numbers between 0 and 1: the share of one gamma number in the sum of two."""
 
     arg_constraints = {"concentration1": constraints.positive, "concentration0": constraints.positive}
     support = constraints.unit_interval

@@ -18,15 +18,8 @@ def _clamp_by_zero(x: Tensor) -> Tensor:
     return (x.clamp(min=0) + x - x.clamp(max=0)) / 2
 
 
-class Binomial(ProbsOrLogits, Distribution):
-    """How many of `total_count` trials succeed.
-
-    >>> d = torch.distributions.Binomial(4, torch.tensor(0.5))
-    >>> d.log_prob(torch.tensor(2.0))
-    tensor(-0.9808)
-    >>> d.sample((3,)).shape
-    torch.Size([3])
-    """
+class Binomial(ProbsOrLogits, Distribution, example=("4, torch.tensor(0.5)", "torch.tensor(2.0)", "tensor(-0.9808)")):
+    """How many of `total_count` trials succeed."""
 
     arg_constraints = {"total_count": constraints.nonnegative_integer, "probs": constraints.unit_interval,
                        "logits": constraints.real}

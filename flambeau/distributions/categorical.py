@@ -12,15 +12,8 @@ from .distribution import Distribution
 __all__ = ["Categorical"]
 
 
-class Categorical(ProbsOrLogits, Distribution):
-    """Indices 0 to K - 1, with probabilities (or their logarithms, both need not be normalised) along the last dim.
-
-    >>> d = torch.distributions.Categorical(torch.tensor([0.25, 0.75]))
-    >>> d.log_prob(torch.tensor(1))
-    tensor(-0.2877)
-    >>> d.sample((3,)).shape
-    torch.Size([3])
-    """
+class Categorical(ProbsOrLogits, Distribution, example=("torch.tensor([0.25, 0.75])", "torch.tensor(1)", "tensor(-0.2877)")):
+    """Indices 0 to K - 1, with probabilities (or their logarithms, both need not be normalised) along the last dim."""
 
     arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
     has_enumerate_support = True

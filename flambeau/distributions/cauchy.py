@@ -12,15 +12,8 @@ from .distribution import Distribution
 __all__ = ["Cauchy"]
 
 
-class Cauchy(Distribution):
-    """The ratio of two normal numbers, moved by `loc` and scaled by `scale`. It has no mean.
-
-    >>> d = torch.distributions.Cauchy(torch.tensor(0.0), torch.tensor(1.0))
-    >>> d.log_prob(torch.tensor(0.5))
-    tensor(-1.3679)
-    >>> d.sample((3,)).shape
-    torch.Size([3])
-    """
+class Cauchy(Distribution, example=("torch.tensor(0.0), torch.tensor(1.0)", "torch.tensor(0.5)", "tensor(-1.3679)")):
+    """The ratio of two normal numbers, moved by `loc` and scaled by `scale`. It has no mean."""
 
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
     support = constraints.real

@@ -10,15 +10,8 @@ from .gamma import Gamma
 __all__ = ["Chi2"]
 
 
-class Chi2(Gamma):
-    """Sums of `df` squared standard normal numbers.
-
-    >>> d = torch.distributions.Chi2(torch.tensor(2.0))
-    >>> d.log_prob(torch.tensor(0.5))
-    tensor(-0.9431)
-    >>> d.sample((3,)).shape
-    torch.Size([3])
-    """
+class Chi2(Gamma, example=("torch.tensor(2.0)", "torch.tensor(0.5)", "tensor(-0.9431)")):
+    """Sums of `df` squared standard normal numbers."""
 
     arg_constraints = {"df": constraints.positive}
 

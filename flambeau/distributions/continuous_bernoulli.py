@@ -17,16 +17,11 @@ from .utils import broadcast_all, clamp_probs
 __all__ = ["ContinuousBernoulli"]
 
 
-class ContinuousBernoulli(ProbsOrLogits, ExponentialFamily):
+class ContinuousBernoulli(ProbsOrLogits, ExponentialFamily,
+                          example=("torch.tensor(0.25)", "torch.tensor(0.5)", "tensor(-0.0498)")):
     """Numbers x between 0 and 1 with a density proportional to probs**x (1 - probs)**(1 - x).
 
     Near probs = 1/2, within `lims`, the formulas divide 0 by 0: there their Taylor series stand in.
-
-    >>> d = torch.distributions.ContinuousBernoulli(torch.tensor(0.25))
-    >>> d.log_prob(torch.tensor(0.5))
-    tensor(-0.0498)
-    >>> d.sample((3,)).shape
-    torch.Size([3])
     """
 
     arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}

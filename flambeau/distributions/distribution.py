@@ -22,6 +22,16 @@ def _expanded(owner: type[Distribution]) -> set[str]:
     return {*itertools.chain(*named), *itertools.chain(*[fields.get("_expands", "").split() for fields in own])}
 
 
+_EXAMPLE = """{doc}
+
+    >>> d = torch.distributions.{name}({arguments})
+    >>> d.log_prob({value})
+    {result}
+    >>> d.sample((3,)).shape
+    torch.Size([3])
+    """
+
+
 class Distribution:
     """A batch of independent distributions: a sample's shape is sample_shape + batch_shape + event_shape.
 
@@ -37,6 +47,13 @@ class Distribution:
     _validate_args = __debug__
     _expands = ""  # what expand() expands besides the parameters, which `arg_constraints` names
     _keeps = ""  # and the fields that it leaves as they are
+
+    def __init_subclass__(cls, example: tuple[str, str, str] | None = None, **kwargs: Any) -> None:
+        """example: arguments, a value and its logarithmic probability, which the docstring shows."""
+        super().__init_subclass__(**kwargs)
+        if example is not None and cls.__doc__:  # (there is none under -OO)
+            arguments, value, result = example
+            cls.__doc__ = _EXAMPLE.format(doc=cls.__doc__, name=cls.__name__, arguments=arguments, value=value, result=result)
 
     @staticmethod
     def set_default_validate_args(value: bool) -> None:
@@ -58,8 +75,7 @@ class Distribution:
             arg_constraints = self.arg_constraints
         except NotImplementedError:
             warnings.warn(f"{type(self)} does not define `arg_constraints`. Please set `arg_constraints = {{}}` or "
-                          "initialize the distribution with `validate_args=False` to turn off validation.",
-                          stacklevel=3)
+                          "initialize the distribution with `validate_args=False` to turn off validation.", stacklevel=3)
             return
         for name, constraint in arg_constraints.items():
             if constraints.is_dependent(constraint):
@@ -188,13 +204,11 @@ class Distribution:
             raise ValueError(f"The value argument to log_prob must be a Tensor, but got {type(value).__name__}")
         start = value.dim() - len(self._event_shape)
         if value.size()[start:] != self._event_shape:
-            raise ValueError("The right-most size of value must match event_shape: "
-                             f"{value.size()} vs {self._event_shape}.")
+            raise ValueError(f"The right-most size of value must match event_shape: {value.size()} vs {self._event_shape}.")
         wanted = self._batch_shape + self._event_shape
         for i, j in zip(reversed(value.size()), reversed(wanted)):
             if i != 1 and j != 1 and i != j:
-                raise ValueError(f"Value is not broadcastable with batch_shape+event_shape: {value.size()} vs "
-                                 f"{wanted}.")
+                raise ValueError(f"Value is not broadcastable with batch_shape+event_shape: {value.size()} vs {wanted}.")
         try:
             support = self.support
         except NotImplementedError:

@@ -11,15 +11,8 @@ from .exp_family import ExponentialFamily
 __all__ = ["Exponential"]
 
 
-class Exponential(ExponentialFamily):
-    """Waiting times for something that happens `rate` times per unit of time.
-
-    >>> d = torch.distributions.Exponential(torch.tensor(2.0))
-    >>> d.log_prob(torch.tensor(0.5))
-    tensor(-0.3069)
-    >>> d.sample((3,)).shape
-    torch.Size([3])
-    """
+class Exponential(ExponentialFamily, example=("torch.tensor(2.0)", "torch.tensor(0.5)", "tensor(-0.3069)")):
+    """Waiting times for something that happens `rate` times per unit of time."""
 
     arg_constraints = {"rate": constraints.positive}
     support = constraints.nonnegative

@@ -12,15 +12,8 @@ from .gamma import Gamma
 __all__ = ["FisherSnedecor"]
 
 
-class FisherSnedecor(Distribution):
-    """The ratio of two chi-squared numbers, each divided by its degrees of freedom `df1` and `df2`.
-
-    >>> d = torch.distributions.FisherSnedecor(torch.tensor(4.0), torch.tensor(6.0))
-    >>> d.log_prob(torch.tensor(0.5))
-    tensor(-0.4576)
-    >>> d.sample((3,)).shape
-    torch.Size([3])
-    """
+class FisherSnedecor(Distribution, example=("torch.tensor(4.0), torch.tensor(6.0)", "torch.tensor(0.5)", "tensor(-0.4576)")):
+    """The ratio of two chi-squared numbers, each divided by its degrees of freedom `df1` and `df2`."""
 
     arg_constraints = {"df1": constraints.positive, "df2": constraints.positive}
     support = constraints.positive

@@ -12,15 +12,8 @@ from .exp_family import ExponentialFamily
 __all__ = ["Gamma"]
 
 
-class Gamma(ExponentialFamily):
-    """Sums of `concentration` waiting times of rate `rate` (the concentration need not be whole).
-
-    >>> d = torch.distributions.Gamma(torch.tensor(2.0), torch.tensor(1.0))
-    >>> d.log_prob(torch.tensor(0.5))
-    tensor(-1.1931)
-    >>> d.sample((3,)).shape
-    torch.Size([3])
-    """
+class Gamma(ExponentialFamily, example=("torch.tensor(2.0), torch.tensor(1.0)", "torch.tensor(0.5)", "tensor(-1.1931)")):
+    """Sums of `concentration` waiting times of rate `rate` (the concentration need not be whole)."""
 
     arg_constraints = {"concentration": constraints.positive, "rate": constraints.positive}
     support = constraints.nonnegative

@@ -15,15 +15,8 @@ from .utils import broadcast_all
 __all__ = ["Geometric"]
 
 
-class Geometric(ProbsOrLogits, Distribution):
-    """How many trials of probability `probs` fail before the first succeeds.
-
-    >>> d = torch.distributions.Geometric(torch.tensor(0.5))
-    >>> d.log_prob(torch.tensor(2.0))
-    tensor(-2.0794)
-    >>> d.sample((3,)).shape
-    torch.Size([3])
-    """
+class Geometric(ProbsOrLogits, Distribution, example=("torch.tensor(0.5)", "torch.tensor(2.0)", "tensor(-2.0794)")):
+    """How many trials of probability `probs` fail before the first succeeds."""
 
     arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
     support = constraints.nonnegative_integer

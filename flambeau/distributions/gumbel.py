@@ -16,15 +16,8 @@ from .utils import broadcast_all, euler_constant
 __all__ = ["Gumbel"]
 
 
-class Gumbel(TransformedDistribution):
-    """The largest of many numbers: loc - scale * log(-log(u)) of a uniform u.
-
-    >>> d = torch.distributions.Gumbel(torch.tensor(0.0), torch.tensor(1.0))
-    >>> d.log_prob(torch.tensor(0.5))
-    tensor(-1.1065)
-    >>> d.sample((3,)).shape
-    torch.Size([3])
-    """
+class Gumbel(TransformedDistribution, example=("torch.tensor(0.0), torch.tensor(1.0)", "torch.tensor(0.5)", "tensor(-1.1065)")):
+    """The largest of many numbers: loc - scale * log(-log(u)) of a uniform u."""
 
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
     support = constraints.real
@@ -35,8 +28,7 @@ class Gumbel(TransformedDistribution):
         if isinstance(loc, _Number) and isinstance(scale, _Number):
             base = Uniform(info.tiny, 1 - info.eps, validate_args=validate_args)
         else:
-            base = Uniform(full_like(self.loc, info.tiny), full_like(self.loc, 1 - info.eps),
-                           validate_args=validate_args)
+            base = Uniform(full_like(self.loc, info.tiny), full_like(self.loc, 1 - info.eps), validate_args=validate_args)
         transforms = [ExpTransform().inv, AffineTransform(loc=0, scale=-ones_like(self.scale)), ExpTransform().inv,
                       AffineTransform(loc=loc, scale=-self.scale)]
         super().__init__(base, transforms, validate_args=validate_args)

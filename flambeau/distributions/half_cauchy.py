@@ -12,15 +12,8 @@ from .cauchy import Cauchy
 __all__ = ["HalfCauchy"]
 
 
-class HalfCauchy(Half):
-    """Absolute values of Cauchy numbers around 0.
-
-    >>> d = torch.distributions.HalfCauchy(torch.tensor(1.0))
-    >>> d.log_prob(torch.tensor(0.5))
-    tensor(-0.6747)
-    >>> d.sample((3,)).shape
-    torch.Size([3])
-    """
+class HalfCauchy(Half, example=("torch.tensor(1.0)", "torch.tensor(0.5)", "tensor(-0.6747)")):
+    """Absolute values of Cauchy numbers around 0."""
 
     base_dist: Cauchy
 

@@ -12,15 +12,8 @@ from .normal import Normal
 __all__ = ["HalfNormal"]
 
 
-class HalfNormal(Half):
-    """Absolute values of normal numbers of mean 0 and standard deviation `scale`.
-
-    >>> d = torch.distributions.HalfNormal(torch.tensor(1.0))
-    >>> d.log_prob(torch.tensor(0.5))
-    tensor(-0.3508)
-    >>> d.sample((3,)).shape
-    torch.Size([3])
-    """
+class HalfNormal(Half, example=("torch.tensor(1.0)", "torch.tensor(0.5)", "tensor(-0.3508)")):
+    """Absolute values of normal numbers of mean 0 and standard deviation `scale`."""
 
     base_dist: Normal
 

@@ -13,15 +13,9 @@ from .transforms import PowerTransform
 __all__ = ["InverseGamma"]
 
 
-class InverseGamma(TransformedDistribution):
-    """Reciprocals of gamma numbers.
-
-    >>> d = torch.distributions.InverseGamma(torch.tensor(3.0), torch.tensor(1.0))
-    >>> d.log_prob(torch.tensor(0.5))
-    tensor(0.0794)
-    >>> d.sample((3,)).shape
-    torch.Size([3])
-    """
+class InverseGamma(TransformedDistribution,
+                   example=("torch.tensor(3.0), torch.tensor(1.0)", "torch.tensor(0.5)", "tensor(0.0794)")):
+    """Reciprocals of gamma numbers."""
 
     arg_constraints = {"concentration": constraints.positive, "rate": constraints.positive}
     support = constraints.positive

@@ -98,8 +98,7 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
     if function is None:
         function = _KL_MEMOIZE[pair] = _dispatch_kl(*pair)
     if function is NotImplemented:
-        raise NotImplementedError(f"No KL(p || q) is implemented for p type {type(p).__name__} and q type "
-                                  f"{type(q).__name__}")
+        raise NotImplementedError(f"No KL(p || q) is implemented for p type {type(p).__name__} and q type {type(q).__name__}")
     return function(p, q)
 
 

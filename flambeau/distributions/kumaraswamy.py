@@ -14,15 +14,9 @@ from .utils import broadcast_all, euler_constant
 __all__ = ["Kumaraswamy"]
 
 
-class Kumaraswamy(TransformedDistribution):
-    """Numbers between 0 and 1, much like the beta distribution, with a closed form of everything.
-
-    >>> d = torch.distributions.Kumaraswamy(torch.tensor(2.0), torch.tensor(2.0))
-    >>> d.log_prob(torch.tensor(0.5))
-    tensor(0.4055)
-    >>> d.sample((3,)).shape
-    torch.Size([3])
-    """
+class Kumaraswamy(TransformedDistribution,
+                  example=("torch.tensor(2.0), torch.tensor(2.0)", "torch.tensor(0.5)", "tensor(0.4055)")):
+    """Numbers between 0 and 1, much like the beta distribution, with a closed form of everything."""
 
     arg_constraints = {"concentration1": constraints.positive, "concentration0": constraints.positive}
     support = constraints.unit_interval
@@ -30,8 +24,7 @@ class Kumaraswamy(TransformedDistribution):
 
     def __init__(self, concentration1: Any, concentration0: Any, validate_args: bool | None = None):
         self.concentration1, self.concentration0 = broadcast_all(concentration1, concentration0)
-        base = Uniform(full_like(self.concentration0, 0), full_like(self.concentration0, 1),
-                       validate_args=validate_args)
+        base = Uniform(full_like(self.concentration0, 0), full_like(self.concentration0, 1), validate_args=validate_args)
         transforms = [PowerTransform(exponent=self.concentration0.reciprocal()), AffineTransform(loc=1.0, scale=-1.0),
                       PowerTransform(exponent=self.concentration1.reciprocal())]
         super().__init__(base, transforms, validate_args=validate_args)

@@ -11,15 +11,8 @@ from .distribution import Distribution
 __all__ = ["Laplace"]
 
 
-class Laplace(Distribution):
-    """Numbers whose distance from `loc` is exponential with mean `scale`, to either side.
-
-    >>> d = torch.distributions.Laplace(torch.tensor(0.0), torch.tensor(1.0))
-    >>> d.log_prob(torch.tensor(0.5))
-    tensor(-1.1931)
-    >>> d.sample((3,)).shape
-    torch.Size([3])
-    """
+class Laplace(Distribution, example=("torch.tensor(0.0), torch.tensor(1.0)", "torch.tensor(0.5)", "tensor(-1.1931)")):
+    """Numbers whose distance from `loc` is exponential with mean `scale`, to either side."""
 
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
     support = constraints.real

@@ -13,15 +13,9 @@ from .transforms import ExpTransform
 __all__ = ["LogNormal"]
 
 
-class LogNormal(TransformedDistribution):
-    """Numbers whose logarithm is normal.
-
-    >>> d = torch.distributions.LogNormal(torch.tensor(0.0), torch.tensor(1.0))
-    >>> d.log_prob(torch.tensor(0.5))
-    tensor(-0.4660)
-    >>> d.sample((3,)).shape
-    torch.Size([3])
-    """
+class LogNormal(TransformedDistribution,
+                example=("torch.tensor(0.0), torch.tensor(1.0)", "torch.tensor(0.5)", "tensor(-0.4660)")):
+    """Numbers whose logarithm is normal."""
 
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
     support = constraints.positive

@@ -112,8 +112,7 @@ class LowRankMultivariateNormal(Distribution):
                 + self._unbroadcasted_cov_diag.sqrt() * eps_diag)
 
     def _log_det(self) -> Tensor:
-        return _batch_lowrank_logdet(self._unbroadcasted_cov_factor, self._unbroadcasted_cov_diag,
-                                     self._capacitance_tril)
+        return _batch_lowrank_logdet(self._unbroadcasted_cov_factor, self._unbroadcasted_cov_diag, self._capacitance_tril)
 
     def log_prob(self, value: Tensor) -> Tensor:
         self._check_value(value)

@@ -16,15 +16,8 @@ from .utils import lazy_property
 __all__ = ["NegativeBinomial"]
 
 
-class NegativeBinomial(ProbsOrLogits, Distribution):
-    """How many trials of probability `probs` succeed before `total_count` have failed.
-
-    >>> d = torch.distributions.NegativeBinomial(4, torch.tensor(0.5))
-    >>> d.log_prob(torch.tensor(2.0))
-    tensor(-1.8563)
-    >>> d.sample((3,)).shape
-    torch.Size([3])
-    """
+class NegativeBinomial(ProbsOrLogits, Distribution, example=("4, torch.tensor(0.5)", "torch.tensor(2.0)", "tensor(-1.8563)")):
+    """How many trials of probability `probs` succeed before `total_count` have failed."""
 
     arg_constraints = {"total_count": constraints.greater_than_eq(0), "probs": constraints.half_open_interval(0.0, 1.0),
                        "logits": constraints.real}

@@ -14,15 +14,8 @@ from .utils import _standard_normal
 __all__ = ["Normal"]
 
 
-class Normal(ExponentialFamily):
-    """Normal numbers of mean `loc` and standard deviation `scale`.
-
-    >>> d = torch.distributions.Normal(torch.tensor(0.0), torch.tensor(1.0))
-    >>> d.log_prob(torch.tensor(0.5))
-    tensor(-1.0439)
-    >>> d.sample((3,)).shape
-    torch.Size([3])
-    """
+class Normal(ExponentialFamily, example=("torch.tensor(0.0), torch.tensor(1.0)", "torch.tensor(0.5)", "tensor(-1.0439)")):
+    """Normal numbers of mean `loc` and standard deviation `scale`."""
 
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
     support = constraints.real

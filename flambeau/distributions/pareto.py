@@ -14,15 +14,8 @@ from .utils import broadcast_all
 __all__ = ["Pareto"]
 
 
-class Pareto(TransformedDistribution):
-    """Numbers above `scale` whose tail falls with the power `alpha`.
-
-    >>> d = torch.distributions.Pareto(torch.tensor(1.0), torch.tensor(3.0))
-    >>> d.log_prob(torch.tensor(2.0))
-    tensor(-1.6740)
-    >>> d.sample((3,)).shape
-    torch.Size([3])
-    """
+class Pareto(TransformedDistribution, example=("torch.tensor(1.0), torch.tensor(3.0)", "torch.tensor(2.0)", "tensor(-1.6740)")):
+    """Numbers above `scale` whose tail falls with the power `alpha`."""
 
     arg_constraints = {"alpha": constraints.positive, "scale": constraints.positive}
 

@@ -13,15 +13,8 @@ from .utils import broadcast_all
 __all__ = ["Poisson"]
 
 
-class Poisson(ExponentialFamily):
-    """How often something happens that happens `rate` times on average.
-
-    >>> d = torch.distributions.Poisson(torch.tensor(2.0))
-    >>> d.log_prob(torch.tensor(2.0))
-    tensor(-1.3069)
-    >>> d.sample((3,)).shape
-    torch.Size([3])
-    """
+class Poisson(ExponentialFamily, example=("torch.tensor(2.0)", "torch.tensor(2.0)", "tensor(-1.3069)")):
+    """How often something happens that happens `rate` times on average."""
 
     arg_constraints = {"rate": constraints.nonnegative}
     support = constraints.nonnegative_integer

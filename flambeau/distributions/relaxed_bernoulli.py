@@ -53,8 +53,7 @@ class RelaxedBernoulli(TransformedDistribution):
     base_dist: LogitRelaxedBernoulli
 
     def __init__(self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None):
-        super().__init__(LogitRelaxedBernoulli(temperature, probs, logits), SigmoidTransform(),
-                         validate_args=validate_args)
+        super().__init__(LogitRelaxedBernoulli(temperature, probs, logits), SigmoidTransform(), validate_args=validate_args)
 
     temperature = property(lambda self: self.base_dist.temperature)
     logits = property(lambda self: self.base_dist.logits)

@@ -14,15 +14,8 @@ from .utils import _standard_normal, broadcast_all
 __all__ = ["StudentT"]
 
 
-class StudentT(Distribution):
-    """Normal numbers whose scale is itself estimated from `df` of them; heavier tails the smaller df is.
-
-    >>> d = torch.distributions.StudentT(torch.tensor(3.0))
-    >>> d.log_prob(torch.tensor(0.5))
-    tensor(-1.1610)
-    >>> d.sample((3,)).shape
-    torch.Size([3])
-    """
+class StudentT(Distribution, example=("torch.tensor(3.0)", "torch.tensor(0.5)", "tensor(-1.1610)")):
+    """Normal numbers whose scale is itself estimated from `df` of them; heavier tails the smaller df is."""
 
     arg_constraints = {"df": constraints.positive, "loc": constraints.real, "scale": constraints.positive}
     support = constraints.real

@@ -11,15 +11,8 @@ from .distribution import Distribution
 __all__ = ["Uniform"]
 
 
-class Uniform(Distribution):
-    """Numbers of [low, high), all equally likely.
-
-    >>> d = torch.distributions.Uniform(torch.tensor(0.0), torch.tensor(2.0))
-    >>> d.log_prob(torch.tensor(0.5))
-    tensor(-0.6931)
-    >>> d.sample((3,)).shape
-    torch.Size([3])
-    """
+class Uniform(Distribution, example=("torch.tensor(0.0), torch.tensor(2.0)", "torch.tensor(0.5)", "tensor(-0.6931)")):
+    """Numbers of [low, high), all equally likely."""
 
     has_rsample = True
     _expands = "low high"

@@ -36,15 +36,8 @@ def _rejection_sample(loc: Tensor, concentration: Tensor, proposal_r: Tensor, x:
     return (x + math.pi + loc) % (2 * math.pi) - math.pi
 
 
-class VonMises(Distribution):
-    """Angles around `loc`: the normal distribution's counterpart on the circle.
-
-    >>> d = torch.distributions.VonMises(torch.tensor(0.0), torch.tensor(1.0))
-    >>> d.log_prob(torch.tensor(0.5))
-    tensor(-1.1962)
-    >>> d.sample((3,)).shape
-    torch.Size([3])
-    """
+class VonMises(Distribution, example=("torch.tensor(0.0), torch.tensor(1.0)", "torch.tensor(0.5)", "tensor(-1.1962)")):
+    """Angles around `loc`: the normal distribution's counterpart on the circle."""
 
     arg_constraints = {"loc": constraints.real, "concentration": constraints.positive}
     support = constraints.real

@@ -15,15 +15,9 @@ from .utils import broadcast_all
 __all__ = ["Weibull"]
 
 
-class Weibull(TransformedDistribution):
-    """scale times an exponential number to the power 1 / concentration.
-
-    >>> d = torch.distributions.Weibull(torch.tensor(1.0), torch.tensor(2.0))
-    >>> d.log_prob(torch.tensor(0.5))
-    tensor(-0.2500)
-    >>> d.sample((3,)).shape
-    torch.Size([3])
-    """
+class Weibull(TransformedDistribution,
+              example=("torch.tensor(1.0), torch.tensor(2.0)", "torch.tensor(0.5)", "tensor(-0.2500)")):
+    """scale times an exponential number to the power 1 / concentration."""
 
     arg_constraints = {"scale": constraints.positive, "concentration": constraints.positive}
     support = constraints.positive

@@ -64,8 +64,7 @@ class Wishart(ExponentialFamily):
                  "scale_tril": scale_tril}
         given = {name: m for name, m in given.items() if m is not None}
         if len(given) != 1:
-            raise ValueError("Expected exactly one of covariance_matrix or precision_matrix or scale_tril to be "
-                             "specified.")
+            raise ValueError("Expected exactly one of covariance_matrix or precision_matrix or scale_tril to be specified.")
         ((name, matrix),) = given.items()
         if matrix.dim() < 2:
             raise ValueError("scale_tril must be at least two-dimensional, with optional leading batch dimensions")
@@ -135,8 +134,7 @@ class Wishart(ExponentialFamily):
         p = self._event_shape[-1]
         noise = self._dist_chi2.rsample(sample_shape).sqrt().diag_embed(dim1=-2, dim2=-1)
         i, j = tril_indices(p, p, offset=-1)
-        below = randn(Size(sample_shape) + self._batch_shape + (p * (p - 1) // 2,), dtype=noise.dtype,
-                      device=noise.device)
+        below = randn(Size(sample_shape) + self._batch_shape + (p * (p - 1) // 2,), dtype=noise.dtype, device=noise.device)
         noise[..., i, j] = below
         chol = self._unbroadcasted_scale_tril @ noise
         return chol @ chol.mT

@@ -172,8 +172,7 @@ def _inputs(func: Any, in_dims: Any, args: tuple[Any, ...]) -> tuple[int | None,
         if dim is None:
             continue
         if not isinstance(dim, int):
-            raise ValueError(f"{what}: Got in_dim={dim} for an input but in_dim must be either an integer dimension or "
-                             "None.")
+            raise ValueError(f"{what}: Got in_dim={dim} for an input but in_dim must be either an integer dimension or None.")
         if not tensor_like(value):
             raise ValueError(f"{what}: Got in_dim={dim} for an input but the input is of type {type(value)}. We cannot "
                              "vmap over non-Tensor arguments, please use None as the respective in_dim")

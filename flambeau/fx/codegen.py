@@ -20,6 +20,12 @@ _INFIX = {operator.add: "{} + {}", operator.sub: "{} - {}", operator.mul: "{} * 
           operator.pos: "+{}", operator.neg: "-{}", operator.invert: "~{}", operator.and_: "{} & {}",
           operator.or_: "{} | {}", operator.xor: "{} ^ {}", operator.getitem: "{}[{}]", operator.matmul: "{} @ {}",
           operator.lshift: "{} << {}", operator.rshift: "{} >> {}", operator.pow: "{} ** {}"}
+# The same by the names of `operator`: what PyTorch's programs ask for.
+magic_methods = {function.__name__: form for function, form in _INFIX.items()}
+reflectable_magic_methods = {name: form for name, form in magic_methods.items() if form.count("{}") == 2 and name not in (
+    "lt", "le", "eq", "ne", "gt", "ge")}
+inplace_methods = {f"i{name.rstrip('_')}": form.replace(" {}", "= {}") for name, form in reflectable_magic_methods.items()
+                   if name != "getitem"} | {"setitem": "{}[{}] = {}"}
 
 
 class PythonCode(NamedTuple):

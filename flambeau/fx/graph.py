@@ -11,7 +11,15 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from .codegen import CodeGen, PythonCode, _PyTreeCodeGen, _PyTreeInfo  # noqa: F401  PyTorch has them here
+from .codegen import (  # noqa: F401  PyTorch has them here
+    CodeGen,
+    PythonCode,
+    _PyTreeCodeGen,
+    _PyTreeInfo,
+    inplace_methods,
+    magic_methods,
+    reflectable_magic_methods,
+)
 from .node import Argument, Node, Target, map_arg
 
 __all__ = ["CodeGen", "Graph", "PythonCode"]

@@ -214,13 +214,15 @@ def postponed(source: str, name: str, flags: tuple[str, ...] = ()) -> bool:
 
 def signatures(source: str) -> dict[str, str]:
     """Of each exported function "result:arguments" in letters (p pointer, l long, d double, f float, i int), from the comments
-    before them: `//: fl_f(ppld)`, or `//: l fl_f(ppld)` with a result."""
+    before them: `//: fl_f(ppld)`, or `//: l fl_f(ppld)` with a result; `fl_f_{f32,f64}` are two functions."""
     found = {}
     for line in source.splitlines():
         if line.startswith("//: "):
             what, _, rest = line[4:].partition("(")
             result, _, name = what.strip().rpartition(" ")
-            found[name] = f"{result}:{rest.partition(')')[0]}"
+            stem, _, suffixes = name.partition("{")
+            for suffix in suffixes.rstrip("}").split(","):
+                found[stem + suffix] = f"{result}:{rest.partition(')')[0]}"
     return found
 
 

@@ -4,10 +4,8 @@
 #include "rows.h"
 
 //! flags -O2
-//: fl_attention_f32(ppppppppd)
-//: fl_attention_f64(ppppppppd)
-//: fl_attention_backward_f32(ppppppppppppd)
-//: fl_attention_backward_f64(ppppppppppppd)
+//: fl_attention_{f32,f64}(ppppppppd)
+//: fl_attention_backward_{f32,f64}(ppppppppppppd)
 
 #if defined(__AVX512F__)
 #define WIDTH 64

@@ -6,15 +6,11 @@
 #include "runtime.h"
 #define BLOCK 1024
 
-//: fl_batch_norm_f32(pppppppplllldd)
-//: fl_batch_norm_f64(pppppppplllldd)
-//: fl_batch_norm_grad_f32(ppppppppllll)
-//: fl_batch_norm_grad_f64(ppppppppllll)
+//: fl_batch_norm_{f32,f64}(pppppppplllldd)
+//: fl_batch_norm_grad_{f32,f64}(ppppppppllll)
 //:
-//: fl_group_norm_f32(pppppplllld)
-//: fl_group_norm_f64(pppppplllld)
-//: fl_group_norm_grad_f32(pppppppppllll)
-//: fl_group_norm_grad_f64(pppppppppllll)
+//: fl_group_norm_{f32,f64}(pppppplllld)
+//: fl_group_norm_grad_{f32,f64}(pppppppppllll)
 
 #define BODY "batchnorm.c"
 #include "both_types.h"

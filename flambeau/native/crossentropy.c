@@ -2,14 +2,10 @@
 #ifndef T
 #include "rows.h"
 
-//: l fl_cross_entropy_f32(ppppppppllll)
-//: l fl_cross_entropy_f64(ppppppppllll)
-//: fl_cross_entropy_backward_f32(pppppppllll)
-//: fl_cross_entropy_backward_f64(pppppppllll)
-//: l fl_nll_loss_f32(pppppplllll)
-//: l fl_nll_loss_f64(pppppplllll)
-//: fl_nll_loss_backward_f32(ppppplllll)
-//: fl_nll_loss_backward_f64(ppppplllll)
+//: l fl_cross_entropy_{f32,f64}(ppppppppllll)
+//: fl_cross_entropy_backward_{f32,f64}(pppppppllll)
+//: l fl_nll_loss_{f32,f64}(pppppplllll)
+//: fl_nll_loss_backward_{f32,f64}(ppppplllll)
 
 #define BODY "crossentropy.c"
 #include "both_types.h"

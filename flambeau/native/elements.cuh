@@ -57,6 +57,15 @@ template <> struct Element<f16> {
 };
 template <class T, class V> FL_DEVICE T to(V x) { return Element<T>::from(x); }
 
+// A sum of two numbers that are rounded already: neither a product before it nor one after it becomes a part of it.
+#ifdef __CUDACC__
+FL_DEVICE float plain_sum(float x, float y) { return __fadd_rn(x, y); }
+FL_DEVICE double plain_sum(double x, double y) { return __dadd_rn(x, y); }
+#else
+FL_DEVICE float plain_sum(float x, float y) { return x + y; }
+FL_DEVICE double plain_sum(double x, double y) { return x + y; }
+#endif
+
 // An aligned run of elements, which is loaded and stored at once.
 template <class T, int N> struct alignas(sizeof(T) * N) Run { T at[N]; };
 // Stores a run at once, in the device's own memory. (Of a plain assignment the compiler may make a store per element.)

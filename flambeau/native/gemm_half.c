@@ -6,10 +6,8 @@
 #include "try.h"
 
 //: fl_use_pairs_bf16(i)
-//: fl_gemm_bf16(iilllfplplfplp)
-//: fl_gemm_f16(iilllfplplfplp)
-//: fl_bgemm_bf16(liilllfpllpllfpll)
-//: fl_bgemm_f16(liilllfpllpllfpll)
+//: fl_gemm_{bf16,f16}(iilllfplplfplp)
+//: fl_bgemm_{bf16,f16}(liilllfpllpllfpll)
 
 #define DEPTH 320     // steps of k whose packed panels stay in the second cache
 #define WIDTH 8       // panels of columns at a time

@@ -162,20 +162,11 @@ static void start_from(char *x, const char *base, long total, long bytes) {
         }                                                                                                                      \
     }
 //:
-//: l fl_gather_8(pppllll)
-//: l fl_gather_16(pppllll)
-//: l fl_gather_32(pppllll)
-//: l fl_gather_64(pppllll)
+//: l fl_gather_{8,16,32,64}(pppllll)
 //:
-//: l fl_scatter_8(ppppllllll)
-//: l fl_scatter_16(ppppllllll)
-//: l fl_scatter_32(ppppllllll)
-//: l fl_scatter_64(ppppllllll)
+//: l fl_scatter_{8,16,32,64}(ppppllllll)
 //:
-//: fl_masked_fill_8(pppllp)
-//: fl_masked_fill_16(pppllp)
-//: fl_masked_fill_32(pppllp)
-//: fl_masked_fill_64(pppllp)
+//: fl_masked_fill_{8,16,32,64}(pppllp)
 ELEMENTS(8)
 ELEMENTS(16)
 ELEMENTS(32)
@@ -232,17 +223,13 @@ long fl_sort_positions(const int64_t *at, long n, long limit, int32_t *order, in
 #define JOIN(a, b) JOIN_(a, b)
 #define NAME(n) JOIN(n, SUFFIX)
 //:
-//: l fl_add_rows_f32(ppplllll)
-//: l fl_add_rows_f64(ppplllll)
+//: l fl_add_rows_{f32,f64}(ppplllll)
 //:
-//: l fl_scatter_add_f32(pppplllll)
-//: l fl_scatter_add_f64(pppplllll)
+//: l fl_scatter_add_{f32,f64}(pppplllll)
 //:
-//: fl_sum_rows_f32(ppppll)
-//: fl_sum_rows_f64(ppppll)
+//: fl_sum_rows_{f32,f64}(ppppll)
 //:
-//: fl_sparse_adam_f32(pppppppllddddl)
-//: fl_sparse_adam_f64(pppppppllddddl)
+//: fl_sparse_adam_{f32,f64}(pppppppllddddl)
 #define T float
 #define ROOT sqrtf
 #define SUFFIX _f32

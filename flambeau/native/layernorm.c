@@ -3,14 +3,10 @@
 #include "rows.h"
 #include "half.h"
 
-//: fl_layer_norm_f32(pppppplld)
-//: fl_layer_norm_f64(pppppplld)
-//: fl_layer_norm_only_f32(pppplld)
-//: fl_layer_norm_only_f64(pppplld)
-//: fl_layer_norm_backward_f32(ppppppppll)
-//: fl_layer_norm_backward_f64(ppppppppll)
-//: fl_layer_norm_bf16(pppppplldi)
-//: fl_layer_norm_f16(pppppplldi)
+//: fl_layer_norm_{f32,f64}(pppppplld)
+//: fl_layer_norm_only_{f32,f64}(pppplld)
+//: fl_layer_norm_backward_{f32,f64}(ppppppppll)
+//: fl_layer_norm_{bf16,f16}(pppppplldi)
 
 #define TOGETHER 4  // rows whose shares of the weight's gradient are added up in registers
 #define LONG 512   // elements of a row that is worked on alone

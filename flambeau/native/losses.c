@@ -2,10 +2,8 @@
 #ifndef T
 #include "rows.h"
 
-//: l fl_pair_loss_f32(lppplld)
-//: l fl_pair_loss_f64(lppplld)
-//: fl_pair_loss_backward_f32(lpppplld)
-//: fl_pair_loss_backward_f64(lpppplld)
+//: l fl_pair_loss_{f32,f64}(lppplld)
+//: fl_pair_loss_backward_{f32,f64}(lpppplld)
 
 #define TEAM 256  // threads at most that add up a loss
 enum { MSE, HUBER, SMOOTH_L1, SOFT_MARGIN, BCE, BCE_LOGITS };

@@ -54,6 +54,7 @@ long fl_collect(char *lists, long counts, row_t *table) {
     return 1 + (dtype == twice) + 2 * (wide == twice);
 }
 
+#define BLOCK 2048
 static double count_of(const void *at, long wide) { return wide ? *(double *)at : *(float *)at; }
 
 static void store_count(void *at, long wide, double value) {
@@ -90,60 +91,62 @@ static long elements(row_t *table, long rows) {
 #define NEXT_STEP (count_of(row[STEP], wide) + 1)
 #define EACH _Pragma("omp simd") for (long k = 0; k < n; k++)
 #define INLINE static inline __attribute__((always_inline))
+#define SQRT(x) ((T)(sizeof(T) == 4 ? sqrtf(x) : sqrt(x)))
+#define ABS(x) ((T)(sizeof(T) == 4 ? fabsf(x) : fabs(x)))
+#define ADAM(a) if (ams == a) X(adam_piece)(OF(PARAM), OF(GRAD), OF(FIRST), OF(SECOND), MAYBE(THIRD), n, \
+    maximize ? -1 : 1, decoupled ? 0 : decay, shrink, 1 - beta1, beta2, 1 - beta2, root, eps, rate, a);
+#define SGD(m, o) if (buffered == m && (!m || !nesterov == !o)) X(sgd_piece)(OF(PARAM), OF(GRAD), MAYBE(FIRST), n, \
+    maximize ? -1 : 1, lr, decay, keep, take, momentum, m, o);
+#define RMS(m, c) if (buffered == m && centred == c) X(rmsprop_piece)(OF(PARAM), OF(GRAD), OF(FIRST), MAYBE(SECOND), \
+    MAYBE(THIRD), n, maximize ? -1 : 1, lr, alpha, 1 - alpha, eps, decay, momentum, m, c);
+
+// A rule without options that choose its code: NUMBERS behind lr, what is computed once per tensor, and what for element k of p
+// (parameter), g (gradient), m and v (state). gk is the gradient with weight decay in it, pk the parameter, shrunk by decay that
+// is decoupled.
+#define NUMBERS(...) __VA_ARGS__
+#define RULE(name, numbers, per_tensor, per_element) \
+    void X(fl_##name)(row_t *table, long rows, long wide, double lr, numbers, long maximize) { \
+        PIECES({ \
+            T *restrict p = OF(PARAM), *restrict m = OF(FIRST), *restrict v = MAYBE(SECOND); \
+            const T *restrict g = OF(GRAD); \
+            const double step = NEXT_STEP; \
+            T sign = maximize ? -1 : 1, little = eps, shrink = 1, decay = weight_decay; \
+            UNPACK per_tensor \
+            EACH { \
+                T gk = g[k] * sign, pk = p[k] * shrink; \
+                if (decay != 0) gk = gk + pk * decay; \
+                UNPACK per_element \
+            } \
+        }) \
+        advance(table, rows, wide); \
+    }
+#define UNPACK(...) __VA_ARGS__
 
 //:
-//: fl_adam_f32(plldddddll)
-//: fl_adam_f64(plldddddll)
+//: fl_adam_{f32,f64}(plldddddll)
 //:
-//: fl_sgd_f32(plddddlll)
-//: fl_sgd_f64(plddddlll)
+//: fl_sgd_{f32,f64}(plddddlll)
 //:
-//: fl_rmsprop_f32(plldddddl)
-//: fl_rmsprop_f64(plldddddl)
+//: fl_rmsprop_{f32,f64}(plldddddl)
 //:
-//: fl_adagrad_f32(pllddddl)
-//: fl_adagrad_f64(pllddddl)
+//: fl_adagrad_{f32,f64}(pllddddl)
 //:
-//: fl_adadelta_f32(pllddddl)
-//: fl_adadelta_f64(pllddddl)
+//: fl_adadelta_{f32,f64}(pllddddl)
 //:
-//: fl_adamax_f32(plldddddl)
-//: fl_adamax_f64(plldddddl)
+//: fl_adamax_{f32,f64}(plldddddl)
 //:
-//: fl_nadam_f32(pllddddddll)
-//: fl_nadam_f64(pllddddddll)
+//: fl_nadam_{f32,f64}(pllddddddll)
 //:
-//: fl_radam_f32(plldddddll)
-//: fl_radam_f64(plldddddll)
+//: fl_radam_{f32,f64}(plldddddll)
 //:
-//: fl_total_norm_f32(pldp)
-//: fl_total_norm_f64(pldp)
-//: fl_clip_f32(plpd)
-//: fl_clip_f64(plpd)
-#define T float
-#define NAME(name) fl_##name##_f32
-#define LOCAL(name) name##_f32
-#define SQRT sqrtf
-#define ABS fabsf
-#include "optim.c"
-#undef T
-#undef NAME
-#undef LOCAL
-#undef SQRT
-#undef ABS
-#undef ADAM
-#undef SGD
-#undef RMS
-#define T double
-#define NAME(name) fl_##name##_f64
-#define LOCAL(name) name##_f64
-#define SQRT sqrt
-#define ABS fabs
-#include "optim.c"
+//: fl_total_norm_{f32,f64}(pldp)
+//: fl_clip_{f32,f64}(plpd)
+#define BODY "optim.c"
+#include "both_types.h"
 
 #else
 // ------------------------------------------------------------------------------------ Adam
-INLINE void LOCAL(adam_piece)(T *restrict p, const T *restrict g, T *restrict m, T *restrict v, T *restrict most, long n,
+INLINE void X(adam_piece)(T *restrict p, const T *restrict g, T *restrict m, T *restrict v, T *restrict most, long n,
                               T sign, T decay, T shrink, T rest1, T keep2, T rest2, T root, T eps, T rate,
                               const int amsgrad) {
     EACH {
@@ -157,9 +160,7 @@ INLINE void LOCAL(adam_piece)(T *restrict p, const T *restrict g, T *restrict m,
     }
 }
 
-#define ADAM(a) if (ams == a) LOCAL(adam_piece)(OF(PARAM), OF(GRAD), OF(FIRST), OF(SECOND), MAYBE(THIRD), n, \
-    maximize ? -1 : 1, decoupled ? 0 : decay, shrink, 1 - beta1, beta2, 1 - beta2, root, eps, rate, a);
-void NAME(adam)(row_t *table, long rows, long wide, double lr, double beta1, double beta2, double eps, double decay,
+void X(fl_adam)(row_t *table, long rows, long wide, double lr, double beta1, double beta2, double eps, double decay,
                 long decoupled, long maximize) {
     T shrink = decoupled ? 1 - lr * decay : 1;
     PIECES({
@@ -172,7 +173,7 @@ void NAME(adam)(row_t *table, long rows, long wide, double lr, double beta1, dou
 }
 
 // ------------------------------------------------------------------------------------ SGD
-INLINE void LOCAL(sgd_piece)(T *restrict p, const T *restrict g, T *restrict b, long n, T sign, T rate, T decay, T keep, T take,
+INLINE void X(sgd_piece)(T *restrict p, const T *restrict g, T *restrict b, long n, T sign, T rate, T decay, T keep, T take,
                              T ahead, const int momentum, const int nesterov) {
     EACH {
         T gk = g[k] * sign;
@@ -186,10 +187,8 @@ INLINE void LOCAL(sgd_piece)(T *restrict p, const T *restrict g, T *restrict b, 
     }
 }
 
-#define SGD(m, o) if (buffered == m && (!m || !nesterov == !o)) LOCAL(sgd_piece)(OF(PARAM), OF(GRAD), MAYBE(FIRST), n, \
-    maximize ? -1 : 1, lr, decay, keep, take, momentum, m, o);
 // `first`: the buffers are new (all zero) and become this step's gradient, which dampening does not touch.
-void NAME(sgd)(row_t *table, long rows, double lr, double momentum, double dampening, double decay, long nesterov,
+void X(fl_sgd)(row_t *table, long rows, double lr, double momentum, double dampening, double decay, long nesterov,
                long maximize, long first) {
     T keep = first ? 0 : momentum, take = first ? 1 : 1 - dampening;
     PIECES({
@@ -199,7 +198,7 @@ void NAME(sgd)(row_t *table, long rows, double lr, double momentum, double dampe
 }
 
 // -------------------------------------------------------------------------------- RMSprop
-INLINE void LOCAL(rmsprop_piece)(T *restrict p, const T *restrict g, T *restrict v, T *restrict b, T *restrict mean, long n,
+INLINE void X(rmsprop_piece)(T *restrict p, const T *restrict g, T *restrict v, T *restrict b, T *restrict mean, long n,
                                  T sign, T rate, T keep, T rest, T eps, T decay, T momentum,
                                  const int buffered, const int centred) {
     EACH {
@@ -220,9 +219,7 @@ INLINE void LOCAL(rmsprop_piece)(T *restrict p, const T *restrict g, T *restrict
     }
 }
 
-#define RMS(m, c) if (buffered == m && centred == c) LOCAL(rmsprop_piece)(OF(PARAM), OF(GRAD), OF(FIRST), MAYBE(SECOND), \
-    MAYBE(THIRD), n, maximize ? -1 : 1, lr, alpha, 1 - alpha, eps, decay, momentum, m, c);
-void NAME(rmsprop)(row_t *table, long rows, long wide, double lr, double alpha, double eps, double decay, double momentum,
+void X(fl_rmsprop)(row_t *table, long rows, long wide, double lr, double alpha, double eps, double decay, double momentum,
                    long maximize) {
     PIECES({
         int buffered = row[SECOND] != 0, centred = row[THIRD] != 0;
@@ -232,121 +229,79 @@ void NAME(rmsprop)(row_t *table, long rows, long wide, double lr, double alpha, 
 }
 
 // ------------------------------------------------------------- Adagrad, Adadelta and Adamax
-void NAME(adagrad)(row_t *table, long rows, long wide, double lr, double lr_decay, double eps, double weight_decay,
-                   long maximize) {
-    PIECES({
-        T *restrict p = OF(PARAM), *restrict s = OF(FIRST), sign = maximize ? -1 : 1, decay = weight_decay, little = eps;
-        const T *restrict g = OF(GRAD);
-        T rate = lr / (1 + (NEXT_STEP - 1) * lr_decay);
-        EACH {
-            T gk = g[k] * sign;
-            if (decay != 0) gk = gk + p[k] * decay;
-            T sk = s[k] + gk * gk;
-            s[k] = sk;
-            p[k] = p[k] - rate * gk / (SQRT(sk) + little);
-        }
-    })
-    advance(table, rows, wide);
-}
+RULE(adagrad, NUMBERS(double lr_decay, double eps, double weight_decay), (
+    T rate = lr / (1 + (step - 1) * lr_decay);
+), (
+    T sk = m[k] + gk * gk;
+    m[k] = sk;
+    p[k] = pk - rate * gk / (SQRT(sk) + little);
+))
 
-void NAME(adadelta)(row_t *table, long rows, long wide, double lr, double rho, double eps, double weight_decay,
-                    long maximize) {
-    PIECES({
-        T *restrict p = OF(PARAM), *restrict v = OF(FIRST), *restrict d = OF(SECOND);
-        T sign = maximize ? -1 : 1, decay = weight_decay, little = eps, keep = rho, rest = 1 - rho, rate = lr;
-        const T *restrict g = OF(GRAD);
-        EACH {
-            T gk = g[k] * sign;
-            if (decay != 0) gk = gk + p[k] * decay;
-            T vk = v[k] * keep + rest * gk * gk;
-            v[k] = vk;
-            T dk = SQRT(d[k] + little) / SQRT(vk + little) * gk;
-            d[k] = d[k] * keep + rest * dk * dk;
-            p[k] = p[k] - dk * rate;
-        }
-    })
-    advance(table, rows, wide);
-}
+RULE(adadelta, NUMBERS(double rho, double eps, double weight_decay), (
+    T keep = rho, rest = 1 - rho, rate = lr;
+), (
+    T mk = m[k] * keep + rest * gk * gk;
+    m[k] = mk;
+    T dk = SQRT(v[k] + little) / SQRT(mk + little) * gk;
+    v[k] = v[k] * keep + rest * dk * dk;
+    p[k] = pk - dk * rate;
+))
 
-void NAME(adamax)(row_t *table, long rows, long wide, double lr, double beta1, double beta2, double eps, double weight_decay,
-                  long maximize) {
-    PIECES({
-        T *restrict p = OF(PARAM), *restrict m = OF(FIRST), *restrict u = OF(SECOND);
-        T sign = maximize ? -1 : 1, decay = weight_decay, little = eps, rest = 1 - beta1, keep = beta2;
-        T rate = lr / (1 - pow(beta1, NEXT_STEP));
-        const T *restrict g = OF(GRAD);
-        EACH {
-            T gk = g[k] * sign;
-            if (decay != 0) gk = gk + p[k] * decay;
-            T mk = m[k] + (gk - m[k]) * rest, old = u[k] * keep, size = ABS(gk) + little;
-            m[k] = mk;
-            u[k] = size = size > old || size != size ? size : old;
-            p[k] = p[k] - rate * mk / size;
-        }
-    })
-    advance(table, rows, wide);
-}
+RULE(adamax, NUMBERS(double beta1, double beta2, double eps, double weight_decay), (
+    T rest = 1 - beta1, keep = beta2, rate = lr / (1 - pow(beta1, step));
+), (
+    T mk = m[k] + (gk - m[k]) * rest, old = v[k] * keep, size = ABS(gk) + little;
+    m[k] = mk;
+    v[k] = size = size > old || size != size ? size : old;
+    p[k] = pk - rate * mk / size;
+))
 
 // -------------------------------------------------------------------------- NAdam and RAdam
-void NAME(nadam)(row_t *table, long rows, long wide, double lr, double beta1, double beta2, double eps, double weight_decay,
+#define DECOUPLED if (decoupled) { shrink = 1 - lr * weight_decay; decay = 0; }
+#define MOMENTS \
+    T mk = m[k] + (gk - m[k]) * rest1, vk = v[k] * keep2 + rest2 * gk * gk; \
+    m[k] = mk; \
+    v[k] = vk;
+RULE(nadam_moved, NUMBERS(double beta1, double beta2, double eps, double weight_decay, double momentum_decay, long decoupled), (
+    double product = count_of(row[COUNT], wide);
+    double mu = beta1 * (1 - 0.5 * pow(0.96, step * momentum_decay));
+    double next = beta1 * (1 - 0.5 * pow(0.96, (step + 1) * momentum_decay));
+    T along = lr * (1 - mu) / (1 - product), ahead = lr * next / (1 - product * next), correction = 1 - pow(beta2, step);
+    T rest1 = 1 - beta1, keep2 = beta2, rest2 = 1 - beta2;
+    DECOUPLED
+), (
+    MOMENTS
+    T root = SQRT(vk / correction) + little;
+    p[k] = pk - along * gk / root - ahead * mk / root;
+))
+
+void X(fl_nadam)(row_t *table, long rows, long wide, double lr, double beta1, double beta2, double eps, double weight_decay,
                  double momentum_decay, long decoupled, long maximize) {
-    T shrink = decoupled ? 1 - lr * weight_decay : 1;
     for (long i = 0; i < rows; i++) {  // the product of all mu so far
         double mu = beta1 * (1 - 0.5 * pow(0.96, (count_of(table[i][STEP], wide) + 1) * momentum_decay));
         double product = count_of(table[i][COUNT], wide);
         store_count(table[i][COUNT], wide, wide ? product * mu : (float)product * (float)mu);
     }
-    PIECES({
-        double step = NEXT_STEP, product = count_of(row[COUNT], wide);
-        double mu = beta1 * (1 - 0.5 * pow(0.96, step * momentum_decay));
-        double next = beta1 * (1 - 0.5 * pow(0.96, (step + 1) * momentum_decay));
-        T along = lr * (1 - mu) / (1 - product), ahead = lr * next / (1 - product * next), correction = 1 - pow(beta2, step);
-        T *restrict p = OF(PARAM), *restrict m = OF(FIRST), *restrict v = OF(SECOND);
-        T sign = maximize ? -1 : 1, decay = decoupled ? 0 : weight_decay, little = eps;
-        T rest1 = 1 - beta1, keep2 = beta2, rest2 = 1 - beta2;
-        const T *restrict g = OF(GRAD);
-        EACH {
-            T gk = g[k] * sign, pk = p[k] * shrink;
-            if (decay != 0) gk = gk + pk * decay;
-            T mk = m[k] + (gk - m[k]) * rest1, vk = v[k] * keep2 + rest2 * gk * gk;
-            m[k] = mk;
-            v[k] = vk;
-            T root = SQRT(vk / correction) + little;
-            p[k] = pk - along * gk / root - ahead * mk / root;
-        }
-    })
-    advance(table, rows, wide);
+    X(fl_nadam_moved)(table, rows, wide, lr, beta1, beta2, eps, weight_decay, momentum_decay, decoupled, maximize);
 }
 
-void NAME(radam)(row_t *table, long rows, long wide, double lr, double beta1, double beta2, double eps, double weight_decay,
-                 long decoupled, long maximize) {
-    T shrink = decoupled ? 1 - lr * weight_decay : 1;
-    PIECES({
-        double step = NEXT_STEP, correction2 = 1 - pow(beta2, step), longest = 2 / (1 - beta2) - 1;
-        double length = longest - 2 * step * pow(beta2, step) / correction2;
-        T ratio = length > 5 ? sqrt((length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length)) : 0;
-        T above = sqrt(correction2), correction1 = 1 - pow(beta1, step), rate = lr;
-        T *restrict p = OF(PARAM), *restrict m = OF(FIRST), *restrict v = OF(SECOND);
-        T sign = maximize ? -1 : 1, decay = decoupled ? 0 : weight_decay, little = eps;
-        T rest1 = 1 - beta1, keep2 = beta2, rest2 = 1 - beta2;
-        const T *restrict g = OF(GRAD);
-        EACH {
-            T gk = g[k] * sign, pk = p[k] * shrink;
-            if (decay != 0) gk = gk + pk * decay;
-            T mk = m[k] + (gk - m[k]) * rest1, vk = v[k] * keep2 + rest2 * gk * gk;
-            m[k] = mk;
-            v[k] = vk;
-            T change = mk / correction1 * rate;
-            if (ratio != 0) change = change * (above / (SQRT(vk) + little)) * ratio;
-            p[k] = pk - change;
-        }
-    })
-    advance(table, rows, wide);
-}
+RULE(radam, NUMBERS(double beta1, double beta2, double eps, double weight_decay, long decoupled), (
+    double correction2 = 1 - pow(beta2, step), longest = 2 / (1 - beta2) - 1;
+    double length = longest - 2 * step * pow(beta2, step) / correction2;
+    T ratio = length > 5 ? sqrt((length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length)) : 0;
+    T above = sqrt(correction2), correction1 = 1 - pow(beta1, step), rate = lr;
+    T rest1 = 1 - beta1, keep2 = beta2, rest2 = 1 - beta2;
+    DECOUPLED
+), (
+    MOMENTS
+    T change = mk / correction1 * rate;
+    if (ratio != 0) change = change * (above / (SQRT(vk) + little)) * ratio;
+    p[k] = pk - change;
+))
 
 // ------------------------------------------------------------------------------- clipping
 // One block's part of the norm of order 1, 2 or infinity: sums within a block have the arrays' precision, their sum a double's.
-static double LOCAL(norm_block)(const T *x, long n, double order) {
+static double X(norm_block)(const T *x, long n, double order) {
     T s = 0;
     if (order == 2) {
         _Pragma("omp simd reduction(+:s)") for (long k = 0; k < n; k++) s += x[k] * x[k];
@@ -365,8 +320,7 @@ static double LOCAL(norm_block)(const T *x, long n, double order) {
     return s;
 }
 
-#define BLOCK 2048
-void NAME(total_norm)(row_t *table, long rows, double order, T *out) {
+void X(fl_total_norm)(row_t *table, long rows, double order, T *out) {
     double sum = 0;
     int largest = order > 2;
     double parts[256] = {0};
@@ -375,7 +329,7 @@ void NAME(total_norm)(row_t *table, long rows, double order, T *out) {
         int me = omp_get_thread_num();
         if (!me) threads = omp_get_num_threads();
         for (long k = 0; k < n; k += BLOCK) {
-            double part = LOCAL(norm_block)(OF(PARAM) + k, n - k < BLOCK ? n - k : BLOCK, order);
+            double part = X(norm_block)(OF(PARAM) + k, n - k < BLOCK ? n - k : BLOCK, order);
             if (!largest) parts[me & 255] += part;
             else if (part > parts[me & 255] || part != part) parts[me & 255] = part;
         }
@@ -386,10 +340,9 @@ void NAME(total_norm)(row_t *table, long rows, double order, T *out) {
     }
     *out = order == 2 ? sqrt(sum) : sum;
 }
-#undef BLOCK
 
 // Scales all so that their norm, which is `norm`, is at most max_norm.
-void NAME(clip)(row_t *table, long rows, const T *norm, double max_norm) {
+void X(fl_clip)(row_t *table, long rows, const T *norm, double max_norm) {
     T factor = (T)max_norm / (*norm + (T)1e-6);
     if (factor > 1) factor = 1;
     if (factor == 1) return;

@@ -9,22 +9,15 @@
 enum { D, H, W, KD, KH, KW, SD, SH, SW, PD, PH, PW, DD, DH, DW, OD, OH, OW };
 #define COLUMNS 512  // of a row of windows at a time
 
-//: fl_max_pool_f32(ppplpl)
-//: fl_max_pool_f64(ppplpl)
-//: fl_max_pool_scatter_f32(pplppl)
-//: fl_max_pool_scatter_f64(pplppl)
+//: fl_max_pool_{f32,f64}(ppplpl)
+//: fl_max_pool_scatter_{f32,f64}(pplppl)
 //:
-//: fl_avg_pool_f32(ppplll)
-//: fl_avg_pool_f64(ppplll)
-//: fl_avg_pool_grad_f32(ppplll)
-//: fl_avg_pool_grad_f64(ppplll)
+//: fl_avg_pool_{f32,f64}(ppplll)
+//: fl_avg_pool_grad_{f32,f64}(ppplll)
 //:
-//: fl_adaptive_avg_f32(pppl)
-//: fl_adaptive_avg_f64(pppl)
-//: fl_adaptive_avg_grad_f32(pppl)
-//: fl_adaptive_avg_grad_f64(pppl)
-//: fl_adaptive_max_f32(ppppl)
-//: fl_adaptive_max_f64(ppppl)
+//: fl_adaptive_avg_{f32,f64}(pppl)
+//: fl_adaptive_avg_grad_{f32,f64}(pppl)
+//: fl_adaptive_max_{f32,f64}(ppppl)
 
 static inline long floor_div(long a, long b) { return a >= 0 ? a / b : -((-a + b - 1) / b); }
 static inline long up(long a, long b) { return a <= 0 ? 0 : (a + b - 1) / b; }

@@ -1,17 +1,13 @@
 // Reductions of contiguous arrays seen as (outer, n, inner), over n. Short sums in the array's own precision are added up in
 // double, long ones with compensation: as accurate as pairwise addition. Results depend on sizes and thread count alone.
 // This file includes itself for each element type T, whose functions have the suffix S.
-//: fl_sum_f32(pplllidi)
-//: fl_sum_f64(pplllidi)
+//: fl_sum_{f32,f64}(pplllidi)
 //:
-//: fl_var_mean_f32(pppllldi)
-//: fl_var_mean_f64(pppllldi)
+//: fl_var_mean_{f32,f64}(pppllldi)
 //:
-//: fl_extreme_f32(pppllli)
-//: fl_extreme_f64(pppllli)
+//: fl_extreme_{f32,f64}(pppllli)
 //:
-//: fl_logsumexp_f32(pplll)
-//: fl_logsumexp_f64(pplll)
+//: fl_logsumexp_{f32,f64}(pplll)
 #ifndef T
 #include "runtime.h"
 #include "vmath.h"

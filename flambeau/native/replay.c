@@ -56,11 +56,14 @@ struct window {            // a tensor that each call brings: an argument, or th
     long place;            // in the table of addresses, or -1
     long delta;            // from the first element to the start of the storage
     long nbytes;           // of the storage, if it must not overlap what the program writes; else 0
+    long view;             // whether it is a view, of a tensor without history
+    long last;             // of a gradient: the address at which it was found to overlap no other one
 };
 
-struct number {            // container[name], or container[name][index]
+struct number {            // container[name], or container[name][index]; where Python has looked at it, of this type
     void *container, *name;
     long index;
+    void *type;
 };
 
 struct undo {              // memory that is saved, in case that the program fails
@@ -72,6 +75,7 @@ struct undo {              // memory that is saved, in case that the program fai
 struct gradient {          // that the program makes, in memory that is used again unless somebody else sees it
     void *leaf, *tensor, *array, *memory, *attributes;
     long present;          // whether the leaf has one when the call begins
+    long version;          // how often the program changes it in place
 };
 
 struct replay {
@@ -133,6 +137,15 @@ static int holds(const struct rule *rule) {
     }
 }
 
+// Whether a tensor is a view as it was, or none. All views have a counter.
+static int viewed(const struct replay *r, const struct window *w, void *tensor) {
+    if (AT(tensor, r->counter_slot) == r->none) return !w->view;
+    void *base = py.get_attribute(tensor, r->name_base);
+    if (!base) { py.clear_error(); return 0; }
+    py.forget(base);  // the view keeps it
+    return base == r->none ? !w->view : w->view && AT(base, r->node_slot) == r->none;
+}
+
 static int like(const struct replay *r, const struct window *w, void *tensor) {
     if (TYPE(tensor) != w->type) return 0;
     void *object = AT(tensor, r->array_slot), *node = AT(tensor, r->node_slot);
@@ -141,7 +154,8 @@ static int like(const struct replay *r, const struct window *w, void *tensor) {
     const struct array *array = ARRAY(object);
     long size = w->dimensions * sizeof(long);
     return array->type == w->dtype && array->dimensions == w->dimensions && !memcmp(array->shape, w->extent, size)
-        && !memcmp(array->strides, w->extent + w->dimensions, size) && is(tensor, r->name_inference, r->no);
+        && !memcmp(array->strides, w->extent + w->dimensions, size) && is(tensor, r->name_inference, r->no)
+        && viewed(r, w, tensor);
 }
 
 static int argument_fits(const struct replay *r, void *arguments, long n) {
@@ -177,9 +191,8 @@ static int unseen(const struct replay *r, const struct gradient *g) {
     if (gradient_of(r, g->leaf) != (g->present ? g->tensor : r->none)) return 0;
     if (REFERENCES(g->tensor) > 1 + g->present || AT(g->tensor, r->array_slot) != g->array || REFERENCES(g->array) > 1
         || REFERENCES(g->memory) > 2 || AT(g->tensor, r->node_slot) != r->none || !bare(r, g)) return 0;
-    void *counter = AT(g->tensor, r->counter_slot);  // there is one once a view was made; if that is gone, it goes too
-    if (counter == r->none) return 1;
-    return REFERENCES(counter) == 1 && !py.set_attribute(g->tensor, r->name_counter, r->none);
+    void *counter = AT(g->tensor, r->counter_slot);  // there is one once a view was made
+    return counter == r->none ? !g->version : REFERENCES(counter) == 1;
 }
 
 static int read_numbers(const struct replay *r) {
@@ -187,6 +200,7 @@ static int read_numbers(const struct replay *r) {
         const struct number *read = r->reads + n;
         void *found = py.dict_get(read->container, read->name);
         if (found && read->index >= 0) found = py.tuple_get(found, read->index);
+        if (found && read->type && TYPE(found) != read->type) return 0;
         double value = found ? py.as_double(found) : -1;
         if (!found || (value == -1 && py.error())) { py.clear_error(); return 0; }
         r->numbers[n] = value;
@@ -236,6 +250,24 @@ static int overlaps_argument(const struct replay *r, const struct window *w, voi
     return 0;
 }
 
+// Whether gradients that are added to overlap each other; those that lie where they did were compared before.
+static int gradients_overlap(const struct replay *r) {
+    for (long n = 0; n < r->n_found; n++) {
+        struct window *w = r->found + n;
+        if (w->place < 0) continue;
+        long start = start_of(r, w, gradient_of(r, w->object)), end = start + w->nbytes;
+        if (start == w->last) continue;
+        for (long i = 0; i < r->n_found; i++) {
+            const struct window *other = r->found + i;
+            if (i == n || other->place < 0) continue;
+            long from = start_of(r, other, gradient_of(r, other->object));
+            if (start < from + other->nbytes && from < end) return 1;
+        }
+        w->last = start;
+    }
+    return 0;
+}
+
 static int all_fits(const struct replay *r, void *arguments) {
     if (py.tuple_size(arguments) != r->n_arguments) return 0;
     for (long n = 0; n < r->n_arguments; n++) if (!argument_fits(r, arguments, n)) return 0;
@@ -250,17 +282,21 @@ static int all_fits(const struct replay *r, void *arguments) {
         if (r->found[n].place >= 0 && AT(gradient, r->counter_slot) == r->none) return 0;
         if (overlaps(r, r->found + n, gradient) || overlaps_argument(r, r->found + n, gradient, arguments)) return 0;
     }
-    return read_numbers(r);
+    return !gradients_overlap(r) && read_numbers(r);
 }
 
 static void place(const struct replay *r, const struct window *w, void *tensor) {
     if (w->place >= 0) r->table[w->place] = ARRAY(AT(tensor, r->array_slot))->data + w->delta;
 }
 
-static void count_up(const struct replay *r, void *counter, long steps) {
+static void set_count(const struct replay *r, void *counter, long count) {
     void *before = AT(counter, r->value_slot);
-    AT(counter, r->value_slot) = py.from_long(py.as_long(before) + steps);
+    AT(counter, r->value_slot) = py.from_long(count);
     py.forget(before);
+}
+
+static void count_up(const struct replay *r, void *counter, long steps) {
+    set_count(r, counter, py.as_long(AT(counter, r->value_slot)) + steps);
 }
 
 static int finish(const struct replay *r) {
@@ -276,6 +312,9 @@ static int finish(const struct replay *r) {
     }
     for (long n = 0; n < r->n_gradients; n++) {
         const struct gradient *g = r->gradients + n;
+        void *counter = AT(g->tensor, r->counter_slot);
+        if (g->version) set_count(r, counter, g->version);
+        else if (counter != r->none && py.set_attribute(g->tensor, r->name_counter, r->none)) return 0;
         if (!g->present && py.set_attribute(g->leaf, r->name_grad, g->tensor)) return 0;
     }
     for (long n = 0; n < r->n_counters; n++) count_up(r, r->counters[n], r->steps[n]);

@@ -102,6 +102,20 @@ template <class A> struct Share {
     __device__ Share(const A *x, const Line &l) : row(x + l.base) {
         if (ITEMS) l.each([&](int k) { fetch(held + k * RUN, row, l, k); });
     }
+    // Something is added to the elements; the sums are written down, and are the elements from here on.
+    template <class B> __device__ void add(const B *more, A *sums, const Line &l) {
+        W v[RUN], m[RUN];
+        l.each([&](int k) {
+            get(v, l, k), fetch(m, more + l.base, l, k);
+            #pragma unroll
+            for (int j = 0; j < RUN; j++) {
+                v[j] = (W)value_of(to<A>(plain_sum(v[j], m[j])));
+                if (ITEMS) held[ITEMS ? k * RUN + j : 0] = v[j];
+            }
+            stored(sums, l, k, v);
+        });
+        row = sums + l.base;
+    }
     __device__ void get(W *v, const Line &l, int k) const {
         if (!ITEMS) return fetch(v, row, l, k);
         #pragma unroll

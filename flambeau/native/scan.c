@@ -1,6 +1,5 @@
 // Running sums and products of contiguous arrays seen as (outer, n, inner), along n: in double precision, rounded at the end.
-//: fl_cumulate_f32(ppllli)
-//: fl_cumulate_f64(ppllli)
+//: fl_cumulate_{f32,f64}(ppllli)
 #ifndef T
 #include "runtime.h"
 #define WIDTH 256

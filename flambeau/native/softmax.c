@@ -3,22 +3,14 @@
 #include "rows.h"
 #include "half.h"
 
-//: fl_softmax_f32(pplll)
-//: fl_softmax_f64(pplll)
-//: fl_log_softmax_f32(pplll)
-//: fl_log_softmax_f64(pplll)
-//: fl_softmax_backward_f32(ppplll)
-//: fl_softmax_backward_f64(ppplll)
-//: fl_log_softmax_backward_f32(ppplll)
-//: fl_log_softmax_backward_f64(ppplll)
-//: fl_softmax_bf16(pplll)
-//: fl_softmax_f16(pplll)
-//: fl_log_softmax_bf16(pplll)
-//: fl_log_softmax_f16(pplll)
-//: fl_softmax_backward_bf16(ppplll)
-//: fl_softmax_backward_f16(ppplll)
-//: fl_log_softmax_backward_bf16(ppplll)
-//: fl_log_softmax_backward_f16(ppplll)
+//: fl_softmax_{f32,f64}(pplll)
+//: fl_log_softmax_{f32,f64}(pplll)
+//: fl_softmax_backward_{f32,f64}(ppplll)
+//: fl_log_softmax_backward_{f32,f64}(ppplll)
+//: fl_softmax_{bf16,f16}(pplll)
+//: fl_log_softmax_{bf16,f16}(pplll)
+//: fl_softmax_backward_{bf16,f16}(ppplll)
+//: fl_log_softmax_backward_{bf16,f16}(ppplll)
 
 #define STRIP 64  // columns at a time where the dimension is not the last
 #define BODY "softmax.c"

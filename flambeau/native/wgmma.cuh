@@ -1,14 +1,15 @@
-// Products of matrices in shared memory by a warpgroup, four warps (wgmma of sm_90a): 64 rows by 32, 64 or 128 columns over 16, sums in
-// float. A matrix lies in panels: rows of 128 bytes (64 elements), 8 of them an atom of 1024 bytes, whose 16-byte parts change places
-// in each row (part p of row r lies at p ^ r % 8), so that neither rows nor columns meet in one bank. Warp w of the group has rows 16 w
-// to 16 w + 15 of the sums, its lanes what they have in matrix.cuh. Sums are there after `products_done` and `settled`. For the host the
-// same is said in C: there they are there at once.
+// Products of matrices in shared memory by a warpgroup, four warps (wgmma of sm_90a): 64 rows by 32, 64 or 128 columns over 16,
+// sums in float. A matrix lies in panels: rows of 128 bytes (64 elements), 8 of them an atom of 1024 bytes, whose 16-byte parts
+// change places in each row (part p of row r lies at p ^ r % 8), so that neither rows nor columns meet in one bank. Warp w of the
+// group has rows 16 w to 16 w + 15 of the sums, its lanes what they have in matrix.cuh. Sums are there after `products_done` and
+// `settled`. For the host the same is said in C: there they are there at once.
 #pragma once
 #include "matrix.cuh"
 
 enum { PANEL = 64, LINE = 128, ATOM = 1024 }; // columns of a panel; bytes of its row, of eight rows
 
-// A matrix as an operand: where the sum runs along its rows, and where it runs down its columns, 16 at a time. apart: bytes between panels.
+// A matrix as an operand: where the sum runs along its rows, and where it runs down its columns (turned), 16 at a time. apart:
+// bytes between panels.
 template <int TURNED> struct Operand {
     unsigned long bits;
     __device__ Operand operator+(int bytes) const { return {bits + (bytes >> 4)}; }  // further on in shared memory
@@ -27,25 +28,27 @@ FL_DEVICE char *part_of(char *panel, int row, int part) { return panel + row * L
 #define SHARED_ROOM(name, size) extern __shared__ __align__(1024) char name[];
 FL_DEVICE unsigned shared_place(const void *at) { return (unsigned)__cvta_generic_to_shared(at); }
 
-#define EIGHT(i) "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3]), "+f"(c[i + 4]), "+f"(c[i + 5]), "+f"(c[i + 6]), "+f"(c[i + 7])
-#define SUMS_16 EIGHT(0), EIGHT(8)
-#define SUMS_32 SUMS_16, EIGHT(16), EIGHT(24)
-#define SUMS_64 SUMS_32, EIGHT(32), EIGHT(40), EIGHT(48), EIGHT(56)
+#define FOUR(i) "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3])
+#define SIXTEEN(i) FOUR(i), FOUR(i + 4), FOUR(i + 8), FOUR(i + 12)
+#define SUMS_16 SIXTEEN(0)
+#define SUMS_32 SUMS_16, SIXTEEN(16)
+#define SUMS_64 SUMS_32, SIXTEEN(32), SIXTEEN(48)
 #define NAMES_16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
 #define NAMES_32 NAMES_16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
 #define NAMES_64 NAMES_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55," \
     "%56,%57,%58,%59,%60,%61,%62,%63"
-// The first operand in shared memory, or in the registers of the group. more: to what is there; else in its place.
-#define PRODUCTS(A, kind, columns, n, a, b, c2, d, e, f, g)                                                                       \
-    template <int U, int V> FL_DEVICE void products(float (&c)[n], Operand<U> x, Operand<V> y, int more, A) {                       \
-        asm volatile("{.reg .pred p; setp.ne.b32 p, " c2 ", 0; wgmma.mma_async.sync.aligned.m64n" columns "k16.f32." kind "." kind \
-                     " {" NAMES_##n "}, " a ", " b ", p, 1, 1, " d ", " e ";}"                                                    \
-                     : SUMS_##n : "l"(x.bits), "l"(y.bits), "r"(more), "n"(U), "n"(V));                                              \
-    }                                                                                                                             \
-    template <int V> FL_DEVICE void products(float (&c)[n], const unsigned (&x)[4], Operand<V> y, int more, A) {                   \
-        asm volatile("{.reg .pred p; setp.ne.b32 p, " f ", 0; wgmma.mma_async.sync.aligned.m64n" columns "k16.f32." kind "." kind \
-                     " {" NAMES_##n "}, {" a ", " b ", " c2 ", " d "}, " e ", p, 1, 1, " g ";}"                                   \
-                     : SUMS_##n : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "l"(y.bits), "r"(more), "n"(V));                    \
+// The first operand in shared memory, or in the registers of the group. more: to what is there; else in its place. a to g are
+// the numbers of asm's operands behind the sums.
+#define PRODUCTS(A, kind, columns, n, a, b, c_, d, e, f, g)                                                                   \
+    template <int U, int V> FL_DEVICE void products(float (&c)[n], Operand<U> x, Operand<V> y, int more, A) {                 \
+        asm volatile("{.reg .pred p; setp.ne.b32 p, " c_ ", 0; wgmma.mma_async.sync.aligned.m64n" columns "k16.f32." kind "." \
+                     kind " {" NAMES_##n "}, " a ", " b ", p, 1, 1, " d ", " e ";}"                                           \
+                     : SUMS_##n : "l"(x.bits), "l"(y.bits), "r"(more), "n"(U), "n"(V));                                       \
+    }                                                                                                                         \
+    template <int V> FL_DEVICE void products(float (&c)[n], const unsigned (&x)[4], Operand<V> y, int more, A) {              \
+        asm volatile("{.reg .pred p; setp.ne.b32 p, " f ", 0; wgmma.mma_async.sync.aligned.m64n" columns "k16.f32." kind "."  \
+                     kind " {" NAMES_##n "}, {" a ", " b ", " c_ ", " d "}, " e ", p, 1, 1, " g ";}"                          \
+                     : SUMS_##n : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "l"(y.bits), "r"(more), "n"(V));                \
     }
 PRODUCTS(bf16, "bf16", "32", 16, "%16", "%17", "%18", "%19", "%20", "%21", "%22")
 PRODUCTS(f16, "f16", "32", 16, "%16", "%17", "%18", "%19", "%20", "%21", "%22")
@@ -58,7 +61,9 @@ PRODUCTS(f16, "f16", "128", 64, "%64", "%65", "%66", "%67", "%68", "%69", "%70")
 FL_DEVICE int uniform(int x) { return __shfl_sync(0xffffffffu, x, 0); }
 FL_DEVICE void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 FL_DEVICE void products_sent() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-template <int LATER> FL_DEVICE void products_done() { asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(LATER) : "memory"); }
+template <int LATER> FL_DEVICE void products_done() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(LATER) : "memory");
+}
 // No reading of sums before, no writing after: a compiler sees only that they are made.
 template <int N> FL_DEVICE void settled(float (&c)[N]) {
     #pragma unroll
@@ -73,10 +78,12 @@ FL_DEVICE void store_four(void *row, const unsigned *r) {
 }
 // Of four numbers in memory that other blocks write to, too, in turns: added to, and read.
 FL_DEVICE void add_four(float *to, const float *x) {
-    asm volatile("red.global.add.v4.f32 [%0], {%1,%2,%3,%4};" :: "l"(to), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3]) : "memory");
+    asm volatile("red.global.add.v4.f32 [%0], {%1,%2,%3,%4};"
+                 :: "l"(to), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3]) : "memory");
 }
 FL_DEVICE void read_four(float *x, const float *from) {
-    asm volatile("ld.global.cg.v4.f32 {%0,%1,%2,%3}, [%4];" : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3]) : "l"(from) : "memory");
+    asm volatile("ld.global.cg.v4.f32 {%0,%1,%2,%3}, [%4];"
+                 : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3]) : "l"(from) : "memory");
 }
 // A warp waits until as many turns were taken before it; and says, when its own is over, that all it wrote can be seen.
 FL_DEVICE void wait_turn(const int *turn, int before) {
@@ -87,7 +94,6 @@ FL_DEVICE void wait_turn(const int *turn, int before) {
     __syncwarp();
 }
 FL_DEVICE void end_turn(int *turn, int before) {
-    __threadfence();
     __syncwarp();
     if (threadIdx.x % 32 == 0) asm volatile("st.release.gpu.global.s32 [%0], %1;" :: "l"(turn), "r"(before + 1) : "memory");
 }
@@ -124,7 +130,7 @@ template <int N, int V, class A> void products(float (&c)[N], const unsigned (&x
     for (int i = 0; i < 4; i++) host_first[threadIdx.x][i] = x[i];
     __syncthreads();
     host_products(c, [&](int row, int k) {
-        return (unsigned short)(host_first[warp + row % 8 * 4 + k % 8 / 2][(row % 16 >= 8) + 2 * (k >= 8)] >> 16 * (k & 1));
+        return (unsigned short)(host_first[warp + row % 8 * 4 + k % 8 / 2][row % 16 / 8 + k / 8 * 2] >> 16 * (k & 1));
     }, y.bits, V, more, a);
     __syncthreads();
 }

@@ -74,8 +74,7 @@ class Hardtanh(Module):
         super().__init__()
         for old, new, value in (("min_value", "min_val", min_value), ("max_value", "max_val", max_value)):
             if value is not None:
-                warnings.warn(f"keyword argument `{old}` is deprecated and rename to `{new}`", FutureWarning,
-                              stacklevel=2)
+                warnings.warn(f"keyword argument `{old}` is deprecated and rename to `{new}`", FutureWarning, stacklevel=2)
         self.min_val = min_val if min_value is None else min_value
         self.max_val = max_val if max_value is None else max_value
         self.inplace = inplace

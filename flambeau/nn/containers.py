@@ -297,8 +297,7 @@ class ModuleDict(_Held):
 def _pairs(given: Any, function: str, kind: str, mappings: tuple[type, ...]) -> Iterator[tuple[str, Any]]:
     """(key, value) pairs from a mapping or a sequence of pairs, with the complaints of dict.update."""
     if not isinstance(given, Iterable):
-        raise TypeError(f"{function} should be called with an iterable of key/value pairs, but got "
-                        f"{type(given).__name__}")
+        raise TypeError(f"{function} should be called with an iterable of key/value pairs, but got {type(given).__name__}")
     if isinstance(given, mappings):
         yield from given.items()
         return

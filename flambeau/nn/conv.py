@@ -9,7 +9,7 @@ from ..tensors.tensor import Tensor
 from . import functional as F
 from . import init
 from .explain import wrong_size
-from .layer import Spatial
+from .layer import Spatial, family
 from .lazy import LazyModuleMixin
 from .modules.utils import _ntuple, _reverse_repeat_tuple
 from .parameter import UninitializedParameter, learn
@@ -182,8 +182,7 @@ class _ConvTransposeNd(_ConvNd):
     def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
         more = self._output_padding(input, output_size, self.stride, self.padding, self.kernel_size, self._dims,
                                     self.dilation)
-        return self._function(input, self.weight, self.bias, self.stride, self.padding, more, self.groups,
-                              self.dilation)
+        return self._function(input, self.weight, self.bias, self.stride, self.padding, more, self.groups, self.dilation)
 
     def _output_padding(self, input: Tensor, output_size: Any, stride: Any, padding: Any, kernel_size: Any,
                         num_spatial_dims: int, dilation: Any = None) -> tuple[int, ...]:
@@ -202,39 +201,19 @@ class _ConvTransposeNd(_ConvNd):
         for wanted, low, s in zip(output_size, smallest, stride):
             if not low <= wanted <= low + s - 1:
                 raise ValueError(f"requested an output size of {output_size}, but valid sizes range from {smallest} to "
-                                 f"{[m + t - 1 for m, t in zip(smallest, stride)]} (for an input of "
-                                 f"{input.size()[2:]})")
+                                 f"{[m + t - 1 for m, t in zip(smallest, stride)]} (for an input of {input.size()[2:]})")
         return tuple([wanted - low for wanted, low in zip(output_size, smallest)])
 
 
-class ConvTranspose1d(_ConvTransposeNd, dims=1, function=F.conv_transpose1d):
-    """The transpose of Conv1d.
+ConvTranspose1d, ConvTranspose2d, ConvTranspose3d = family(
+    "ConvTranspose{n}d", lambda n: (_ConvTransposeNd,),
+    """The transpose of Conv{n}d, which makes a larger image from a smaller one.
 
-    Shapes: (batch, in_channels, length) to (batch, out_channels, new length).
+    Shapes: (batch, in_channels, {size}) to (batch, out_channels, {new}).
 
-    >>> nn.ConvTranspose1d(16, 8, 3, stride=2)(torch.randn(2, 16, 10)).shape
-    torch.Size([2, 8, 21])
-    """
-
-
-class ConvTranspose2d(_ConvTransposeNd, dims=2, function=F.conv_transpose2d):
-    """The transpose of Conv2d.
-
-    Shapes: (batch, in_channels, height, width) to (batch, out_channels, new height, new width).
-
-    >>> nn.ConvTranspose2d(16, 8, 2, stride=2)(torch.randn(2, 16, 7, 7)).shape
-    torch.Size([2, 8, 14, 14])
-    """
-
-
-class ConvTranspose3d(_ConvTransposeNd, dims=3, function=F.conv_transpose3d):
-    """The transpose of Conv3d.
-
-    Shapes: (batch, in_channels, depth, height, width) to (batch, out_channels, ...).
-
-    >>> nn.ConvTranspose3d(4, 2, 2, stride=2)(torch.randn(1, 4, 3, 3, 3)).shape
-    torch.Size([1, 2, 6, 6, 6])
-    """
+    >>> nn.ConvTranspose{n}d(4, 2, 2, stride=2)(torch.randn(1, 4, {times[3]})).shape
+    torch.Size([1, 2, {times[6]}])
+    """, options=lambda n: {"dims": n, "function": getattr(F, f"conv_transpose{n}d")})
 
 
 # --------------------------------------------------------------------------------------------------------------- lazy
@@ -251,8 +230,7 @@ class _LazyConvXdMixin(LazyModuleMixin):
         self.in_channels = self._get_in_channels(input)
         if self.in_channels % self.groups != 0:
             raise ValueError("in_channels must be divisible by groups")
-        first, second = (self.in_channels, self.out_channels) if self.transposed else (self.out_channels,
-                                                                                       self.in_channels)
+        first, second = (self.in_channels, self.out_channels) if self.transposed else (self.out_channels, self.in_channels)
         self.weight.materialize((first, second // self.groups, *self.kernel_size))
         if self.bias is not None:
             self.bias.materialize((self.out_channels,))
@@ -277,8 +255,7 @@ class _LazyConvXdMixin(LazyModuleMixin):
 
 class _LazyConv(_LazyConvXdMixin):
     def __init__(self, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
-                 groups: int = 1, bias: bool = True, padding_mode: str = "zeros", device: Any = None,
-                 dtype: Any = None):
+                 groups: int = 1, bias: bool = True, padding_mode: str = "zeros", device: Any = None, dtype: Any = None):
         super().__init__(0, 0, kernel_size, stride, padding, dilation, groups, False, padding_mode, device, dtype)
         self._make_lazy(out_channels, bias, device, dtype)
 
@@ -292,49 +269,17 @@ class _LazyConvTranspose(_LazyConvXdMixin):
         self._make_lazy(out_channels, bias, device, dtype)
 
 
-class LazyConv1d(_LazyConv, Conv1d):
-    """Conv1d whose in_channels come with the first input.
+LazyConv1d, LazyConv2d, LazyConv3d = family(
+    "LazyConv{n}d", lambda n: (_LazyConv, (Conv1d, Conv2d, Conv3d)[n - 1]),
+    """Conv{n}d whose in_channels come with the first input.
 
-    >>> nn.LazyConv1d(8, 3)(torch.randn(2, 5, 10)).shape
-    torch.Size([2, 8, 8])
-    """
+    >>> nn.LazyConv{n}d(8, 3)(torch.randn(2, 5, {times[6]})).shape
+    torch.Size([2, 8, {times[4]}])
+    """)
+LazyConvTranspose1d, LazyConvTranspose2d, LazyConvTranspose3d = family(
+    "LazyConvTranspose{n}d", lambda n: (_LazyConvTranspose, (ConvTranspose1d, ConvTranspose2d, ConvTranspose3d)[n - 1]),
+    """ConvTranspose{n}d whose in_channels come with the first input.
 
-
-class LazyConv2d(_LazyConv, Conv2d):
-    """Conv2d whose in_channels come with the first input.
-
-    >>> nn.LazyConv2d(8, 3)(torch.randn(2, 5, 10, 10)).shape
-    torch.Size([2, 8, 8, 8])
-    """
-
-
-class LazyConv3d(_LazyConv, Conv3d):
-    """Conv3d whose in_channels come with the first input.
-
-    >>> nn.LazyConv3d(8, 3)(torch.randn(2, 5, 6, 6, 6)).shape
-    torch.Size([2, 8, 4, 4, 4])
-    """
-
-
-class LazyConvTranspose1d(_LazyConvTranspose, ConvTranspose1d):
-    """ConvTranspose1d whose in_channels come with the first input.
-
-    >>> nn.LazyConvTranspose1d(8, 3)(torch.randn(2, 5, 10)).shape
-    torch.Size([2, 8, 12])
-    """
-
-
-class LazyConvTranspose2d(_LazyConvTranspose, ConvTranspose2d):
-    """ConvTranspose2d whose in_channels come with the first input.
-
-    >>> nn.LazyConvTranspose2d(8, 3)(torch.randn(2, 5, 6, 6)).shape
-    torch.Size([2, 8, 8, 8])
-    """
-
-
-class LazyConvTranspose3d(_LazyConvTranspose, ConvTranspose3d):
-    """ConvTranspose3d whose in_channels come with the first input.
-
-    >>> nn.LazyConvTranspose3d(8, 3)(torch.randn(2, 5, 4, 4, 4)).shape
-    torch.Size([2, 8, 6, 6, 6])
-    """
+    >>> nn.LazyConvTranspose{n}d(8, 3)(torch.randn(2, 5, {times[4]})).shape
+    torch.Size([2, 8, {times[6]}])
+    """)

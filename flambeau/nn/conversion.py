@@ -82,8 +82,7 @@ class Conversion:
         device, dtype, non_blocking, memory_format = parse_to(*args, **kwargs)
         if dtype is not None:
             if not (dtype.is_floating_point or dtype.is_complex):
-                raise TypeError("nn.Module.to only accepts floating point or complex dtypes, but got desired "
-                                f"dtype={dtype}")
+                raise TypeError(f"nn.Module.to only accepts floating point or complex dtypes, but got desired dtype={dtype}")
             if dtype.is_complex:
                 warnings.warn("Complex modules are a new feature under active development whose design may change, and "
                               "some modules might not work as expected when using complex tensors as parameters or "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..tensors.tensor import Tensor
 from . import functional as F
-from .layer import Layer
+from .layer import Layer, family
 
 __all__ = ["Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout", "FeatureAlphaDropout"]
 
@@ -33,34 +33,15 @@ class Dropout(_DropoutNd, function=F.dropout):
     """
 
 
-class Dropout1d(_DropoutNd, function=F.dropout1d):
-    """Whole channels of (N, C, L) or (C, L).
+Dropout1d, Dropout2d, Dropout3d = family(
+    "Dropout{n}d", lambda n: (_DropoutNd,),
+    """Whole channels of (batch, channels, {size}).
 
-    Shapes: (batch, channels, length), kept.
+    Shapes: (batch, channels, {size}), kept.
 
-    >>> nn.Dropout1d(0.5).eval()(torch.ones(1, 2, 3)).shape
-    torch.Size([1, 2, 3])
-    """
-
-
-class Dropout2d(_DropoutNd, function=F.dropout2d):
-    """Whole channels of (N, C, H, W).
-
-    Shapes: (batch, channels, height, width), kept.
-
-    >>> nn.Dropout2d(0.5).eval()(torch.ones(1, 2, 3, 3)).shape
-    torch.Size([1, 2, 3, 3])
-    """
-
-
-class Dropout3d(_DropoutNd, function=F.dropout3d):
-    """Whole channels of (N, C, D, H, W) or (C, D, H, W).
-
-    Shapes: (batch, channels, depth, height, width), kept.
-
-    >>> nn.Dropout3d(0.5).eval()(torch.ones(1, 2, 3, 3, 3)).shape
-    torch.Size([1, 2, 3, 3, 3])
-    """
+    >>> nn.Dropout{n}d(0.5).eval()(torch.ones(1, 2, {times[3]})).shape
+    torch.Size([1, 2, {times[3]}])
+    """, options=lambda n: {"function": getattr(F, f"dropout{n}d")})
 
 
 class AlphaDropout(_DropoutNd):

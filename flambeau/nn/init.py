@@ -308,8 +308,7 @@ def _make_deprecate(function: Callable) -> Callable:
     new = function.__name__
 
     def deprecated(*args: Any, **kwargs: Any) -> Tensor:
-        warnings.warn(f"`nn.init.{new[:-1]}` is now deprecated in favor of "
-                      f"`nn.init.{new}`.", FutureWarning, stacklevel=2)
+        warnings.warn(f"`nn.init.{new[:-1]}` is now deprecated in favor of `nn.init.{new}`.", FutureWarning, stacklevel=2)
         return function(*args, **kwargs)
 
     deprecated.__name__ = new[:-1]

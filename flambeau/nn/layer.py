@@ -13,7 +13,9 @@ from __future__ import annotations
 import inspect
 import linecache
 import os
-from collections.abc import Callable, Container
+import sys
+import types
+from collections.abc import Callable, Container, Iterable
 from typing import Any, dataclass_transform
 
 from ..tensors.tensor import Tensor
@@ -36,6 +38,32 @@ class Spatial(Module):
             cls._dims = dims
         if function is not None:
             cls._function = staticmethod(function)
+
+
+class _Times:
+    """In a docstring: `{times[8]}` is 8, `8, 8` or `8, 8, 8`."""
+
+    def __init__(self, dims: int):
+        self.dims = dims
+
+    def __getitem__(self, number: Any) -> str:
+        return ", ".join([str(number)] * self.dims)
+
+
+def family(name: str, bases: Callable[[int], tuple[type, ...]], doc: str, dims: Iterable[int] = (1, 2, 3),
+           options: Callable[[int], dict[str, Any]] = lambda n: {"dims": n}) -> tuple[Any, ...]:
+    """Classes for one, two and three dimensions that differ in nothing else: "MaxPool{n}d" names them, and their text is one.
+
+    bases and options (of `__init_subclass__`) by the number of dimensions. In the docstring {n} is the number, {size} names the
+    dimensions, {new} those of a result.
+    """
+    made = []
+    for n in dims:
+        sizes = ["depth", "height", "width"][-n:] if n > 1 else ["length"]
+        text = doc.format(n=n, size=", ".join(sizes), new=", ".join([f"new {size}" for size in sizes]), times=_Times(n))
+        body = {"__doc__": text, "__module__": sys._getframe(1).f_globals["__name__"]}
+        made.append(types.new_class(name.format(n=n), bases(n), options(n), lambda space, body=body: space.update(body)))
+    return tuple(made)
 
 
 @dataclass_transform()

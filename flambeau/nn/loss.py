@@ -193,8 +193,7 @@ class NLLLoss2d(NLLLoss):
     def __init__(self, weight: Tensor | None = None, size_average: bool | None = None, ignore_index: int = -100,
                  reduce: bool | None = None, reduction: str = "mean"):
         warnings.warn("NLLLoss2d has been deprecated. Please use NLLLoss instead as a drop-in replacement and see "
-                      "https://pytorch.org/docs/main/nn.html#torch.nn.NLLLoss for more details.", FutureWarning,
-                      stacklevel=2)
+                      "https://pytorch.org/docs/main/nn.html#torch.nn.NLLLoss for more details.", FutureWarning, stacklevel=2)
         super().__init__(weight, size_average, ignore_index, reduce, reduction)
 
 
@@ -264,8 +263,7 @@ class LinearCrossEntropyLoss(_WeightedLoss):
         from .linear import Linear
         self.num_classes, self.out_features = num_classes, tuple(out_features)
         self.ignore_index, self.label_smoothing, self.options = ignore_index, label_smoothing, options
-        self.linear = Linear(in_features, num_classes * math.prod(self.out_features), bias=bias, device=device,
-                             dtype=dtype)
+        self.linear = Linear(in_features, num_classes * math.prod(self.out_features), bias=bias, device=device, dtype=dtype)
 
     def extra_repr(self) -> str:
         return (f"in_features={self.linear.in_features}, num_classes={self.num_classes}, "
@@ -443,8 +441,7 @@ class TripletMarginWithDistanceLoss(_Loss, function=F.triplet_margin_with_distan
                  reduction: str = "mean"):
         super().__init__(None, None, reduction)
         if margin <= 0:
-            raise ValueError(f"TripletMarginWithDistanceLoss: expected margin to be greater than 0, got {margin} "
-                             "instead")
+            raise ValueError(f"TripletMarginWithDistanceLoss: expected margin to be greater than 0, got {margin} instead")
         if distance_function is None:
             from .distance import PairwiseDistance
             distance_function = PairwiseDistance()

@@ -84,10 +84,8 @@ class Module(Conversion, StateDict):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         if not self.call_super_init and (args or kwargs):
             if kwargs:
-                raise TypeError(f"{type(self).__name__}.__init__() got an unexpected keyword argument "
-                                f"'{next(iter(kwargs))}'")
-            raise TypeError(f"{type(self).__name__}.__init__() takes 1 positional argument but {len(args) + 1} were "
-                            "given")
+                raise TypeError(f"{type(self).__name__}.__init__() got an unexpected keyword argument '{next(iter(kwargs))}'")
+            raise TypeError(f"{type(self).__name__}.__init__() takes 1 positional argument but {len(args) + 1} were given")
         own = self.__dict__  # straight into the dictionary: __setattr__ has nothing to sort here
         own["training"] = True
         own["_parameters"] = {}
@@ -146,8 +144,7 @@ class Module(Conversion, StateDict):
             raise AttributeError("cannot assign buffer before Module.__init__() call")
         self._check_name("buffer", name, self._buffers)
         if tensor is not None and not isinstance(tensor, Tensor) and not hasattr(tensor, "__torch_function__"):
-            raise TypeError(f"cannot assign '{_type_name(tensor)}' object to buffer '{name}' (torch Tensor or None "
-                            "required)")
+            raise TypeError(f"cannot assign '{_type_name(tensor)}' object to buffer '{name}' (torch Tensor or None required)")
         self._buffers[name] = _hooks.register("buffer", self, name, tensor)
         if persistent:
             self._non_persistent_buffers_set.discard(name)

@@ -12,7 +12,7 @@ from ..tensors.tensor import Tensor
 from . import functional as F
 from . import init
 from .explain import wrong_size
-from .layer import Layer, Spatial
+from .layer import Layer, Spatial, family
 from .lazy import LazyModuleMixin
 from .module import Module
 from .parameter import UninitializedBuffer, UninitializedParameter, learn
@@ -73,18 +73,15 @@ class _NormBase(Module):
         return (f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
                 f"bias={self.bias is not None}, track_running_stats={self.track_running_stats}")
 
-    def _load_from_state_dict(self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys,
-                              error_msgs):
+    def _load_from_state_dict(self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs):
         version = local_metadata.get("version", None)
         if (version is None or version < 2) and self.track_running_stats:
             # Before version 2 there was no num_batches_tracked.
             key = prefix + "num_batches_tracked"
             if key not in state_dict:
                 own = self.num_batches_tracked
-                state_dict[key] = own if own is not None and own.device.type != "meta" else tensor(0,
-                                                                                                   dtype=_dtypes.int64)
-        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys,
-                                      error_msgs)
+                state_dict[key] = own if own is not None and own.device.type != "meta" else tensor(0, dtype=_dtypes.int64)
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
 
 
 class _BatchNorm(_NormBase):
@@ -245,8 +242,7 @@ class _InstanceNorm(Spatial, _NormBase):
                           "passing in num_features, which is not used because affine=False", stacklevel=2)
         return self._handle_no_batch_input(input) if dim == 0 else self._apply_instance_norm(input)
 
-    def _load_from_state_dict(self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys,
-                              error_msgs):
+    def _load_from_state_dict(self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs):
         version = local_metadata.get("version", None)
         if version is None and not self.track_running_stats:
             # Once these layers always saved running statistics: such files would load something that is not used.
@@ -257,38 +253,18 @@ class _InstanceNorm(Spatial, _NormBase):
                                   "checkpoint saved before 0.4.0, this may be expected; remove these keys from it.")
                 for key in stale:
                     state_dict.pop(key)
-        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys,
-                                      error_msgs)
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
 
 
-class InstanceNorm1d(_InstanceNorm, dims=1):
-    """Instance normalization of (batch, channels, length) or (channels, length).
+InstanceNorm1d, InstanceNorm2d, InstanceNorm3d = family(
+    "InstanceNorm{n}d", lambda n: (_InstanceNorm,),
+    """Instance normalization of (batch, channels, {size}) or (channels, {size}).
 
-    Shapes: (batch, num_features, length), kept.
+    Shapes: (batch, num_features, {size}), kept.
 
-    >>> nn.InstanceNorm1d(3)(torch.randn(2, 3, 8)).shape
-    torch.Size([2, 3, 8])
-    """
-
-
-class InstanceNorm2d(_InstanceNorm, dims=2):
-    """Instance normalization of (batch, channels, height, width) or (channels, height, width).
-
-    Shapes: (batch, num_features, height, width), kept.
-
-    >>> nn.InstanceNorm2d(3)(torch.randn(2, 3, 8, 8)).shape
-    torch.Size([2, 3, 8, 8])
-    """
-
-
-class InstanceNorm3d(_InstanceNorm, dims=3):
-    """Instance normalization of (batch, channels, depth, height, width) or (channels, depth, height, width).
-
-    Shapes: (batch, num_features, depth, height, width), kept.
-
-    >>> nn.InstanceNorm3d(3)(torch.randn(2, 3, 4, 4, 4)).shape
-    torch.Size([2, 3, 4, 4, 4])
-    """
+    >>> nn.InstanceNorm{n}d(3)(torch.randn(2, 3, {times[4]})).shape
+    torch.Size([2, 3, {times[4]}])
+    """)
 
 
 # --------------------------------------------------------------------------------------------------------------- lazy
@@ -326,52 +302,20 @@ class _LazyNormBase(LazyModuleMixin, _NormBase):
         self.reset_parameters()
 
 
-class LazyBatchNorm1d(_LazyNormBase, BatchNorm1d):
-    """BatchNorm1d whose num_features come with the first input.
+LazyBatchNorm1d, LazyBatchNorm2d, LazyBatchNorm3d = family(
+    "LazyBatchNorm{n}d", lambda n: (_LazyNormBase, (BatchNorm1d, BatchNorm2d, BatchNorm3d)[n - 1]),
+    """BatchNorm{n}d whose num_features come with the first input.
 
-    >>> nn.LazyBatchNorm1d()(torch.randn(10, 3)).shape
-    torch.Size([10, 3])
-    """
+    >>> nn.LazyBatchNorm{n}d()(torch.randn(2, 3, {times[4]})).shape
+    torch.Size([2, 3, {times[4]}])
+    """, options=lambda n: {})
+LazyInstanceNorm1d, LazyInstanceNorm2d, LazyInstanceNorm3d = family(
+    "LazyInstanceNorm{n}d", lambda n: (_LazyNormBase, (InstanceNorm1d, InstanceNorm2d, InstanceNorm3d)[n - 1]),
+    """InstanceNorm{n}d whose num_features come with the first input.
 
-
-class LazyBatchNorm2d(_LazyNormBase, BatchNorm2d):
-    """BatchNorm2d whose num_features come with the first input.
-
-    >>> nn.LazyBatchNorm2d()(torch.randn(2, 3, 4, 4)).shape
-    torch.Size([2, 3, 4, 4])
-    """
-
-
-class LazyBatchNorm3d(_LazyNormBase, BatchNorm3d):
-    """BatchNorm3d whose num_features come with the first input.
-
-    >>> nn.LazyBatchNorm3d()(torch.randn(2, 3, 4, 4, 4)).shape
-    torch.Size([2, 3, 4, 4, 4])
-    """
-
-
-class LazyInstanceNorm1d(_LazyNormBase, InstanceNorm1d):
-    """InstanceNorm1d whose num_features come with the first input.
-
-    >>> nn.LazyInstanceNorm1d()(torch.randn(2, 3, 8)).shape
-    torch.Size([2, 3, 8])
-    """
-
-
-class LazyInstanceNorm2d(_LazyNormBase, InstanceNorm2d):
-    """InstanceNorm2d whose num_features come with the first input.
-
-    >>> nn.LazyInstanceNorm2d()(torch.randn(2, 3, 8, 8)).shape
-    torch.Size([2, 3, 8, 8])
-    """
-
-
-class LazyInstanceNorm3d(_LazyNormBase, InstanceNorm3d):
-    """InstanceNorm3d whose num_features come with the first input.
-
-    >>> nn.LazyInstanceNorm3d()(torch.randn(2, 3, 4, 4, 4)).shape
-    torch.Size([2, 3, 4, 4, 4])
-    """
+    >>> nn.LazyInstanceNorm{n}d()(torch.randn(2, 3, {times[4]})).shape
+    torch.Size([2, 3, {times[4]}])
+    """)
 
 
 # -------------------------------------------------------------------------------------------------- layer, group, rms
@@ -456,8 +400,7 @@ class GroupNorm(Module):
         return wrong_size(input, 1, self.num_channels, "num_channels", name)
 
     def extra_repr(self) -> str:
-        return (f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}, "
-                f"bias={self.bias is not None}")
+        return (f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}, bias={self.bias is not None}")
 
 
 class RMSNorm(Module):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ..tensors.tensor import Tensor
 from . import functional as F
-from .layer import Spatial
+from .layer import Spatial, family
 from .modules.utils import _ntuple
 
 __all__ = ["CircularPad1d", "CircularPad2d", "CircularPad3d", "ConstantPad1d", "ConstantPad2d", "ConstantPad3d",
@@ -65,30 +66,6 @@ class _CircularPadNd(_Pad):
             raise ValueError(f"expected {self._dims + 1}D or {self._dims + 2}D input (got {input.dim()}D input)")
 
 
-class ConstantPad1d(_ConstantPadNd, dims=1):
-    """Pads the last dimension with a value.
-
-    >>> nn.ConstantPad1d((1, 2), 9.0)(torch.tensor([[1.0, 2.0]]))
-    tensor([[9., 1., 2., 9., 9.]])
-    """
-
-
-class ConstantPad2d(_ConstantPadNd, dims=2):
-    """Pads the last two dimensions with a value.
-
-    >>> nn.ConstantPad2d(1, 0.0)(torch.ones(1, 2, 2)).shape
-    torch.Size([1, 4, 4])
-    """
-
-
-class ConstantPad3d(_ConstantPadNd, dims=3):
-    """Pads the last three dimensions with a value.
-
-    >>> nn.ConstantPad3d(1, 0.0)(torch.ones(1, 1, 2, 2, 2)).shape
-    torch.Size([1, 1, 4, 4, 4])
-    """
-
-
 class _Zeros(_ConstantPadNd):
     def __init__(self, padding: Any):
         super().__init__(padding, 0.0)
@@ -96,97 +73,25 @@ class _Zeros(_ConstantPadNd):
     extra_repr = _Pad.extra_repr
 
 
-class ZeroPad1d(_Zeros, ConstantPad1d):
-    """Pads the last dimension with zeros.
+def _pads(name: str, bases: Callable[[int], tuple[type, ...]], what: str, arguments: str, example: str) -> tuple[Any, ...]:
+    """Layers that pad the last dimensions with `what`; example: a line of 0, 1, 2, padded by one (or as arguments say)."""
+    return family(name + "Pad{n}d", bases, f"""Pads the last dimensions ({{size}}) with {what}.
 
-    >>> nn.ZeroPad1d(1)(torch.tensor([[1.0, 2.0]]))
-    tensor([[0., 1., 2., 0.]])
-    """
-
-
-class ZeroPad2d(_Zeros, ConstantPad2d):
-    """Pads the last two dimensions with zeros.
-
-    >>> nn.ZeroPad2d((1, 0, 0, 2))(torch.ones(1, 2, 2)).shape
-    torch.Size([1, 4, 3])
-    """
+    >>> nn.{name}Pad{{n}}d({arguments})(torch.ones(1, 1, {{times[2]}})).shape
+    torch.Size([1, 1, {{times[4]}}])
+    >>> nn.{name}Pad1d({arguments})(torch.tensor([[0.0, 1.0, 2.0]]))
+    {example}
+    """)
 
 
-class ZeroPad3d(_Zeros, ConstantPad3d):
-    """Pads the last three dimensions with zeros.
-
-    >>> nn.ZeroPad3d(1)(torch.ones(1, 1, 2, 2, 2)).shape
-    torch.Size([1, 1, 4, 4, 4])
-    """
-
-
-class ReflectionPad1d(_ReflectionPadNd, dims=1):
-    """Pads the last dimension with its mirror image.
-
-    >>> nn.ReflectionPad1d(2)(torch.tensor([[0.0, 1.0, 2.0]]))
-    tensor([[2., 1., 0., 1., 2., 1., 0.]])
-    """
-
-
-class ReflectionPad2d(_ReflectionPadNd, dims=2):
-    """Pads the last two dimensions with their mirror image.
-
-    >>> nn.ReflectionPad2d(1)(torch.ones(1, 2, 2)).shape
-    torch.Size([1, 4, 4])
-    """
-
-
-class ReflectionPad3d(_ReflectionPadNd, dims=3):
-    """Pads the last three dimensions with their mirror image.
-
-    >>> nn.ReflectionPad3d(1)(torch.ones(1, 1, 2, 2, 2)).shape
-    torch.Size([1, 1, 4, 4, 4])
-    """
-
-
-class ReplicationPad1d(_ReplicationPadNd, dims=1):
-    """Pads the last dimension with the values at its ends.
-
-    >>> nn.ReplicationPad1d(1)(torch.tensor([[0.0, 1.0, 2.0]]))
-    tensor([[0., 0., 1., 2., 2.]])
-    """
-
-
-class ReplicationPad2d(_ReplicationPadNd, dims=2):
-    """Pads the last two dimensions with the values at their ends.
-
-    >>> nn.ReplicationPad2d(1)(torch.ones(1, 2, 2)).shape
-    torch.Size([1, 4, 4])
-    """
-
-
-class ReplicationPad3d(_ReplicationPadNd, dims=3):
-    """Pads the last three dimensions with the values at their ends.
-
-    >>> nn.ReplicationPad3d(1)(torch.ones(1, 1, 2, 2, 2)).shape
-    torch.Size([1, 1, 4, 4, 4])
-    """
-
-
-class CircularPad1d(_CircularPadNd, dims=1):
-    """Pads the last dimension with its other end.
-
-    >>> nn.CircularPad1d(1)(torch.tensor([[0.0, 1.0, 2.0]]))
-    tensor([[2., 0., 1., 2., 0.]])
-    """
-
-
-class CircularPad2d(_CircularPadNd, dims=2):
-    """Pads the last two dimensions with their other ends.
-
-    >>> nn.CircularPad2d(1)(torch.ones(1, 2, 2)).shape
-    torch.Size([1, 4, 4])
-    """
-
-
-class CircularPad3d(_CircularPadNd, dims=3):
-    """Pads the last three dimensions with their other ends.
-
-    >>> nn.CircularPad3d(1)(torch.ones(1, 1, 2, 2, 2)).shape
-    torch.Size([1, 1, 4, 4, 4])
-    """
+ConstantPad1d, ConstantPad2d, ConstantPad3d = _pads(
+    "Constant", lambda n: (_ConstantPadNd,), "a value", "1, 9.0", "tensor([[9., 0., 1., 2., 9.]])")
+ZeroPad1d, ZeroPad2d, ZeroPad3d = _pads(
+    "Zero", lambda n: (_Zeros, (ConstantPad1d, ConstantPad2d, ConstantPad3d)[n - 1]), "zeros", "1",
+    "tensor([[0., 0., 1., 2., 0.]])")
+ReflectionPad1d, ReflectionPad2d, ReflectionPad3d = _pads(
+    "Reflection", lambda n: (_ReflectionPadNd,), "their mirror image", "1", "tensor([[1., 0., 1., 2., 1.]])")
+ReplicationPad1d, ReplicationPad2d, ReplicationPad3d = _pads(
+    "Replication", lambda n: (_ReplicationPadNd,), "the values at their ends", "1", "tensor([[0., 0., 1., 2., 2.]])")
+CircularPad1d, CircularPad2d, CircularPad3d = _pads(
+    "Circular", lambda n: (_CircularPadNd,), "their other ends", "1", "tensor([[2., 0., 1., 2., 0.]])")

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..tensors.tensor import Tensor
 from . import functional as F
-from .layer import Layer, Spatial
+from .layer import Layer, Spatial, family
 from .modules.utils import _ntuple
 
 __all__ = ["MaxPool1d", "MaxPool2d", "MaxPool3d", "MaxUnpool1d", "MaxUnpool2d", "MaxUnpool3d", "AvgPool1d", "AvgPool2d",
@@ -32,34 +32,15 @@ class _MaxPoolNd(_Windows):
     _layer_shown = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
 
 
-class MaxPool1d(_MaxPoolNd, function=F.max_pool1d):
-    """The largest element of each window of (batch, channels, length).
+MaxPool1d, MaxPool2d, MaxPool3d = family(
+    "MaxPool{n}d", lambda n: (_MaxPoolNd,),
+    """The largest element of each window of (batch, channels, {size}).
 
-    Shapes: (batch, channels, length) to (batch, channels, new length).
+    Shapes: (batch, channels, {size}) to (batch, channels, {new}).
 
-    >>> nn.MaxPool1d(2)(torch.arange(6.0).view(1, 1, 6))
-    tensor([[[1., 3., 5.]]])
-    """
-
-
-class MaxPool2d(_MaxPoolNd, function=F.max_pool2d):
-    """The largest element of each window of (batch, channels, height, width).
-
-    Shapes: (batch, channels, height, width) to (batch, channels, new height, new width).
-
-    >>> nn.MaxPool2d(2)(torch.randn(4, 3, 32, 32)).shape
-    torch.Size([4, 3, 16, 16])
-    """
-
-
-class MaxPool3d(_MaxPoolNd, function=F.max_pool3d):
-    """The largest element of each window of (batch, channels, depth, height, width).
-
-    Shapes: (batch, channels, depth, height, width) to (batch, channels, ...).
-
-    >>> nn.MaxPool3d(2)(torch.randn(1, 3, 8, 8, 8)).shape
-    torch.Size([1, 3, 4, 4, 4])
-    """
+    >>> nn.MaxPool{n}d(2)(torch.randn(4, 3, {times[8]})).shape
+    torch.Size([4, 3, {times[4]}])
+    """, options=lambda n: {"function": getattr(F, f"max_pool{n}d")})
 
 
 class _MaxUnpoolNd(Spatial):
@@ -77,37 +58,16 @@ class _MaxUnpoolNd(Spatial):
         return self._function(input, indices, self.kernel_size, self.stride, self.padding, output_size)
 
 
-class MaxUnpool1d(_MaxUnpoolNd, dims=1, function=F.max_unpool1d):
-    """Puts the maxima of MaxPool1d(return_indices=True) back at their places.
+MaxUnpool1d, MaxUnpool2d, MaxUnpool3d = family(
+    "MaxUnpool{n}d", lambda n: (_MaxUnpoolNd,),
+    """Puts the maxima of MaxPool{n}d(return_indices=True) back at their places.
 
-    Shapes: (batch, channels, length) to (batch, channels, new length).
+    Shapes: (batch, channels, {size}) to (batch, channels, {new}).
 
-    >>> pooled, where = nn.MaxPool1d(2, return_indices=True)(torch.arange(4.0).view(1, 1, 4))
-    >>> nn.MaxUnpool1d(2)(pooled, where)
-    tensor([[[0., 1., 0., 3.]]])
-    """
-
-
-class MaxUnpool2d(_MaxUnpoolNd, dims=2, function=F.max_unpool2d):
-    """Puts the maxima of MaxPool2d(return_indices=True) back at their places.
-
-    Shapes: (batch, channels, height, width) to (batch, channels, new height, new width).
-
-    >>> pooled, where = nn.MaxPool2d(2, return_indices=True)(torch.randn(1, 1, 4, 4))
-    >>> nn.MaxUnpool2d(2)(pooled, where).shape
-    torch.Size([1, 1, 4, 4])
-    """
-
-
-class MaxUnpool3d(_MaxUnpoolNd, dims=3, function=F.max_unpool3d):
-    """Puts the maxima of MaxPool3d(return_indices=True) back at their places.
-
-    Shapes: (batch, channels, depth, height, width) to (batch, channels, ...).
-
-    >>> pooled, where = nn.MaxPool3d(2, return_indices=True)(torch.randn(1, 1, 4, 4, 4))
-    >>> nn.MaxUnpool3d(2)(pooled, where).shape
-    torch.Size([1, 1, 4, 4, 4])
-    """
+    >>> pooled, where = nn.MaxPool{n}d(2, return_indices=True)(torch.randn(1, 1, {times[4]}))
+    >>> nn.MaxUnpool{n}d(2)(pooled, where).shape
+    torch.Size([1, 1, {times[4]}])
+    """, options=lambda n: {"dims": n, "function": getattr(F, f"max_unpool{n}d")})
 
 
 # ------------------------------------------------------------------------------------------------------------ average
@@ -220,34 +180,15 @@ class _LPPoolNd(Layer):
     ceil_mode: bool = False
 
 
-class LPPool1d(_LPPoolNd, function=F.lp_pool1d):
-    """The p-norm of each window of (batch, channels, length).
+LPPool1d, LPPool2d, LPPool3d = family(
+    "LPPool{n}d", lambda n: (_LPPoolNd,),
+    """The p-norm of each window of (batch, channels, {size}).
 
-    Shapes: (batch, channels, length) to (batch, channels, new length).
+    Shapes: (batch, channels, {size}) to (batch, channels, {new}).
 
-    >>> nn.LPPool1d(2, 2)(torch.tensor([[[3.0, 4.0]]]))
-    tensor([[[5.]]])
-    """
-
-
-class LPPool2d(_LPPoolNd, function=F.lp_pool2d):
-    """The p-norm of each window of (batch, channels, height, width).
-
-    Shapes: (batch, channels, height, width) to (batch, channels, new height, new width).
-
-    >>> nn.LPPool2d(2, 2)(torch.randn(1, 3, 8, 8)).shape
-    torch.Size([1, 3, 4, 4])
-    """
-
-
-class LPPool3d(_LPPoolNd, function=F.lp_pool3d):
-    """The p-norm of each window of (batch, channels, depth, height, width).
-
-    Shapes: (batch, channels, depth, height, width) to (batch, channels, ...).
-
-    >>> nn.LPPool3d(2, 2)(torch.randn(1, 3, 4, 4, 4)).shape
-    torch.Size([1, 3, 2, 2, 2])
-    """
+    >>> nn.LPPool{n}d(2, 2)(torch.randn(1, 3, {times[8]})).shape
+    torch.Size([1, 3, {times[4]}])
+    """, options=lambda n: {"function": getattr(F, f"lp_pool{n}d")})
 
 
 # ----------------------------------------------------------------------------------------------------------- adaptive
@@ -257,65 +198,27 @@ class _AdaptiveMaxPoolNd(Layer):
     _layer_shown = ("output_size",)
 
 
-class AdaptiveMaxPool1d(_AdaptiveMaxPoolNd, function=F.adaptive_max_pool1d):
-    """The maxima of output_size windows that cover the input evenly.
+AdaptiveMaxPool1d, AdaptiveMaxPool2d, AdaptiveMaxPool3d = family(
+    "AdaptiveMaxPool{n}d", lambda n: (_AdaptiveMaxPoolNd,),
+    """The maxima of windows that cover the input evenly; None in output_size keeps one of several dimensions.
 
-    Shapes: (batch, channels, length) to (batch, channels, output_size).
+    Shapes: (batch, channels, {size}) to (batch, channels, *output_size).
 
-    >>> nn.AdaptiveMaxPool1d(2)(torch.arange(6.0).view(1, 1, 6))
-    tensor([[[2., 5.]]])
-    """
-
-
-class AdaptiveMaxPool2d(_AdaptiveMaxPoolNd, function=F.adaptive_max_pool2d):
-    """The maxima of windows that cover the input evenly; None keeps a dimension.
-
-    Shapes: (batch, channels, height, width) to (batch, channels, *output_size).
-
-    >>> nn.AdaptiveMaxPool2d((5, 7))(torch.randn(1, 64, 8, 9)).shape
-    torch.Size([1, 64, 5, 7])
-    """
-
-
-class AdaptiveMaxPool3d(_AdaptiveMaxPoolNd, function=F.adaptive_max_pool3d):
-    """The maxima of windows that cover the input evenly; None keeps a dimension.
-
-    Shapes: (batch, channels, depth, height, width) to (batch, channels, *output_size).
-
-    >>> nn.AdaptiveMaxPool3d(2)(torch.randn(1, 3, 5, 5, 5)).shape
-    torch.Size([1, 3, 2, 2, 2])
-    """
+    >>> nn.AdaptiveMaxPool{n}d(5)(torch.randn(1, 64, {times[8]})).shape
+    torch.Size([1, 64, {times[5]}])
+    """, options=lambda n: {"function": getattr(F, f"adaptive_max_pool{n}d")})
 
 
 class _AdaptiveAvgPoolNd(Layer):
     output_size: Any
 
 
-class AdaptiveAvgPool1d(_AdaptiveAvgPoolNd, function=F.adaptive_avg_pool1d):
-    """The mean over output_size windows that cover the input evenly.
+AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d = family(
+    "AdaptiveAvgPool{n}d", lambda n: (_AdaptiveAvgPoolNd,),
+    """The mean over windows that cover the input evenly; None in output_size keeps one of several dimensions.
 
-    Shapes: (batch, channels, length) to (batch, channels, output_size).
+    Shapes: (batch, channels, {size}) to (batch, channels, *output_size).
 
-    >>> nn.AdaptiveAvgPool1d(2)(torch.arange(6.0).view(1, 1, 6))
-    tensor([[[1., 4.]]])
-    """
-
-
-class AdaptiveAvgPool2d(_AdaptiveAvgPoolNd, function=F.adaptive_avg_pool2d):
-    """The mean over windows that cover the input evenly; None keeps a dimension.
-
-    Shapes: (batch, channels, height, width) to (batch, channels, *output_size).
-
-    >>> nn.AdaptiveAvgPool2d(1)(torch.randn(4, 64, 8, 9)).shape
-    torch.Size([4, 64, 1, 1])
-    """
-
-
-class AdaptiveAvgPool3d(_AdaptiveAvgPoolNd, function=F.adaptive_avg_pool3d):
-    """The mean over windows that cover the input evenly; None keeps a dimension.
-
-    Shapes: (batch, channels, depth, height, width) to (batch, channels, *output_size).
-
-    >>> nn.AdaptiveAvgPool3d(2)(torch.randn(1, 3, 5, 5, 5)).shape
-    torch.Size([1, 3, 2, 2, 2])
-    """
+    >>> nn.AdaptiveAvgPool{n}d(5)(torch.randn(1, 64, {times[8]})).shape
+    torch.Size([1, 64, {times[5]}])
+    """, options=lambda n: {"function": getattr(F, f"adaptive_avg_pool{n}d")})

@@ -60,8 +60,7 @@ class RNNBase(Module):
         self.proj_size = proj_size
         if dropout > 0 and num_layers == 1:
             warnings.warn("dropout option adds dropout after all but last recurrent layer, so non-zero dropout expects "
-                          f"num_layers greater than 1, but got dropout={dropout} and num_layers={num_layers}",
-                          stacklevel=2)
+                          f"num_layers greater than 1, but got dropout={dropout} and num_layers={num_layers}", stacklevel=2)
         self._all_weights: list[list[str]] = []
         ways = 2 if bidirectional else 1
         width, rows = proj_size or hidden_size, _GATES[mode] * hidden_size
@@ -215,8 +214,7 @@ class RNNBase(Module):
 def _check_options(mode: str, input_size: Any, hidden_size: Any, num_layers: int, bias: Any, batch_first: Any,
                    dropout: Any, proj_size: int) -> None:
     if not isinstance(dropout, numbers.Number) or isinstance(dropout, bool) or not 0 <= dropout <= 1:
-        raise ValueError("dropout should be a number in range [0, 1] representing the probability of an element being "
-                         "zeroed")
+        raise ValueError("dropout should be a number in range [0, 1] representing the probability of an element being zeroed")
     for name, value, kind in (("bias", bias, bool), ("batch_first", batch_first, bool), ("input_size", input_size, int),
                               ("hidden_size", hidden_size, int)):
         if not isinstance(value, kind):
@@ -372,8 +370,7 @@ class RNNCellBase(Module):
         pair = isinstance(self, LSTMCell)
         for k, h in enumerate(() if hx is None else hx if pair else (hx,)):
             if h.ndim not in (1, 2):
-                raise ValueError(f"{name}: Expected {f'hx[{k}]' if pair else 'hidden'} to be 1D or 2D, got {h.ndim}D "
-                                 "instead")
+                raise ValueError(f"{name}: Expected {f'hx[{k}]' if pair else 'hidden'} to be 1D or 2D, got {h.ndim}D instead")
         batched = input.ndim == 2
         if not batched:
             input = input.unsqueeze(0)

@@ -186,8 +186,7 @@ class StateDict:
         if strict:
             for title, found in (("Unexpected", keys.unexpected_keys), ("Missing", keys.missing_keys)):
                 if found:
-                    errors.insert(0, f"{title} key(s) in state_dict: "
-                                     f"{', '.join(f'{chr(34)}{k}{chr(34)}' for k in found)}. ")
+                    errors.insert(0, f"{title} key(s) in state_dict: {', '.join(f'{chr(34)}{k}{chr(34)}' for k in found)}. ")
         if errors:
             loaded = state_dict._loaded
             if loaded:
@@ -202,8 +201,7 @@ def _load_tree(module: Any, state_dict: Any, prefix: str, metadata: Any, assign:
     local_metadata = metadata.get(prefix[:-1], {})
     if assign:
         local_metadata = {**local_metadata, "assign_to_params_buffers": True}
-    module._load_from_state_dict(state_dict, prefix, local_metadata, True, keys.missing_keys, keys.unexpected_keys,
-                                 errors)
+    module._load_from_state_dict(state_dict, prefix, local_metadata, True, keys.missing_keys, keys.unexpected_keys, errors)
     for name, child in module._modules.items():
         if child is not None:
             child_prefix = prefix + name + "."
@@ -214,8 +212,7 @@ def _load_tree(module: Any, state_dict: Any, prefix: str, metadata: Any, assign:
     for hook in module._load_state_dict_post_hooks.values():
         if hook(module, incompatible) is not None:
             raise AssertionError("Hooks registered with ``register_load_state_dict_post_hook`` are not expected to "
-                                 "return new values, if incompatible_keys need to be modified, it should be done "
-                                 "inplace.")
+                                 "return new values, if incompatible_keys need to be modified, it should be done inplace.")
 
 
 def _load_one(module: Any, name: str, key: str, tensor: Tensor, value: Any, assign: bool, errors: list[str]) -> bool:
@@ -251,8 +248,7 @@ def _load_one(module: Any, name: str, key: str, tensor: Tensor, value: Any, assi
     except Exception as error:
         doing = "swapping" if swap else "copying"
         errors.append(f'While {doing} the parameter named "{key}", whose dimensions in the model are {tensor.size()} '
-                      f"and whose dimensions in the checkpoint are {value.size()}, an exception occurred : "
-                      f"{error.args}.")
+                      f"and whose dimensions in the checkpoint are {value.size()}, an exception occurred : {error.args}.")
         return False
     return True
 

@@ -143,8 +143,7 @@ class TransformerEncoder(Module):
         self.mask_check = mask_check
         reason = _why_not_nested(encoder_layer)
         if enable_nested_tensor and reason:
-            warnings.warn(f"enable_nested_tensor is True, but self.use_nested_tensor is False because {reason}",
-                          stacklevel=2)
+            warnings.warn(f"enable_nested_tensor is True, but self.use_nested_tensor is False because {reason}", stacklevel=2)
             self.use_nested_tensor = False
 
     def forward(self, src: Tensor, mask: Tensor | None = None, src_key_padding_mask: Tensor | None = None,

@@ -206,8 +206,7 @@ def _fits(shape: tuple[int, ...], dim: int, at: Any) -> bool:
 fast_call(scatter.gather, scatter._gather, "input dim index", chars="fd", tensors="index", given="dim; index",
           when=f"{_DIM} and index.__class__ is Tensor and {generate.ours('index._array')} and "
                "fits(x.shape, dim % n, index._array)",
-          made=["dim %= n", "gathered(x, dim, index._array)"], gathered=KERNELS["gather"],
-          fits=_fits)
+          made=["dim %= n", "gathered(x, dim, index._array)"], gathered=KERNELS["gather"], fits=_fits)
 
 
 _where_number = fast_call(

@@ -10,6 +10,7 @@ from ..backends.cpu.arrays import is_dense
 from ..creation.factories import tensor
 from ..tensors.dtypes import dtype, int32, int64
 from ..tensors.formats import memory_format
+from ..tensors.shapes import wrap_dim
 from ..tensors.tensor import Tensor
 from .core import overrides
 from .core.row import FUNCTIONS, check_writable, public
@@ -195,8 +196,8 @@ def view_as_complex_copy(input: Tensor) -> Tensor:
 @public(method=False)
 def _safe_softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
     """softmax that is 0 where a whole row is -inf."""
-    masked = (input == float("-inf")).all(dim, keepdim=True)
-    return input.softmax(dim, dtype=dtype).masked_fill(masked, 0)
+    from .layers.attention import _safe_softmax
+    return _safe_softmax(input if dtype is None else input.to(dtype), wrap_dim(dim, input.ndim), None)
 
 
 @public(method=False, out=False)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..creation.factories import zeros_like
-from ..ops.lists import fused
 from ..ops.pointwise.comparison import maximum
 from ..tensors.tensor import Tensor
 from ._steps import step_number
-from .optimizer import Optimizer, check_floating, check_fused, check_lr, check_range, counter, number, real_views, refuse_sparse
+from .one_by_one import OneByOne, check_betas, decay
+from .optimizer import check_floating, check_fused, check_lr, number
 
 
 def _check_tensors(lr: Any, betas: tuple[Any, Any], foreach_only: Any) -> None:
@@ -21,26 +20,19 @@ def _check_tensors(lr: Any, betas: tuple[Any, Any], foreach_only: Any) -> None:
             raise ValueError(f"{name} as a Tensor is not supported for capturable=False and foreach=True")
 
 
-class Adam(Optimizer):
-    """Steps along the mean of past gradients, divided by the root of the mean of their squares.
+class Adam(OneByOne, example="lr=0.1"):
+    """Steps along the mean of past gradients, divided by the root of the mean of their squares."""
 
-    >>> w = torch.tensor([1.0, -2.0], requires_grad=True)
-    >>> optimizer = torch.optim.Adam([w], lr=0.1)
-    >>> (w ** 2).sum().backward()
-    >>> optimizer.step()
-    >>> w.detach().abs() < torch.tensor([1.0, 2.0])
-    tensor([True, True])
-    """
+    shaped, kernel = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq"), "fused_adam"
+    advice = ", please consider SparseAdam instead"
+    _counts = ("step",)
 
     def __init__(self, params: Any, lr: Any = 1e-3, betas: tuple[Any, Any] = (0.9, 0.999), eps: float = 1e-8,
                  weight_decay: float = 0, amsgrad: bool = False, *, foreach: bool | None = None, maximize: bool = False,
                  capturable: bool = False, differentiable: bool = False, fused: bool | None = None,
                  decoupled_weight_decay: bool = False):
         check_lr(lr)
-        check_range("epsilon value", eps)
-        check_range("beta parameter at index 0", betas[0], 0, 1)
-        check_range("beta parameter at index 1", betas[1], 0, 1)
-        check_range("weight_decay value", weight_decay)
+        check_betas(betas, eps, weight_decay)
         _check_tensors(lr, betas, foreach and not capturable)
         check_fused(fused, differentiable, foreach)
         super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad,
@@ -48,42 +40,19 @@ class Adam(Optimizer):
                                       differentiable=differentiable, fused=fused,
                                       decoupled_weight_decay=decoupled_weight_decay))
 
-    _counts = ("step",)
-
     def prepare(self, group, p, state) -> None:
         if group["fused"]:
             check_floating(p)
-        state["step"] = counter()
-        state["exp_avg"] = zeros_like(p)
-        state["exp_avg_sq"] = zeros_like(p)
-        if group["amsgrad"]:
-            state["max_exp_avg_sq"] = zeros_like(p)
+        self.start(p, state, "exp_avg", "exp_avg_sq", "max_exp_avg_sq" if group["amsgrad"] else "")
 
-    def update(self, group, params, grads, states) -> None:
-        refuse_sparse(grads, type(self).__name__, ", please consider SparseAdam instead")
-        beta1, beta2 = map(number, group["betas"])
-        if not group["differentiable"] and fused.update(
-                "fused_adam", params, grads,
-                ([s["exp_avg"] for s in states], [s["exp_avg_sq"] for s in states],
-                 [s["max_exp_avg_sq"] for s in states] if group["amsgrad"] else []),
-                ([s["step"] for s in states],),
-                (number(group["lr"]), beta1, beta2, group["eps"], group["weight_decay"], group["decoupled_weight_decay"],
-                 group["maximize"])):
-            return
-        for state in states:
-            state["step"] += 1
-        views = real_views(params, grads, states, ("exp_avg", "exp_avg_sq", "max_exp_avg_sq"))
-        for p, grad, state in zip(*views):
-            self._one(group, p, grad, state, beta1, beta2)
+    def numbers(self, group) -> tuple[Any, ...]:
+        rates = group["lr"], *group["betas"]
+        rates = rates if float is rates[0].__class__ is rates[1].__class__ else map(number, rates)
+        return *rates, group["eps"], group["weight_decay"], group["decoupled_weight_decay"], group["maximize"]
 
-    def _one(self, group, p, grad, state, beta1, beta2) -> None:
-        lr, decay = number(group["lr"]), group["weight_decay"]
-        grad = -grad if group["maximize"] else grad
-        if decay:
-            if group["decoupled_weight_decay"]:
-                p.mul_(1 - lr * decay)
-            else:
-                grad = grad.add(p, alpha=decay)
+    def one(self, group, p, grad, state) -> None:
+        lr, (beta1, beta2) = number(group["lr"]), map(number, group["betas"])
+        grad = decay(group, p, grad)
         average, squares = state["exp_avg"], state["exp_avg_sq"]
         average.lerp_(grad, 1 - beta1)
         squares.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
@@ -102,16 +71,8 @@ class Adam(Optimizer):
         p.addcdiv_(average, (squares.sqrt() / correction2 ** 0.5).add_(group["eps"]), value=-lr / correction1)
 
 
-class AdamW(Adam):
-    """Adam whose weight decay shrinks the parameter directly instead of entering the averages.
-
-    >>> w = torch.tensor([1.0, -2.0], requires_grad=True)
-    >>> optimizer = torch.optim.AdamW([w], lr=0.1, weight_decay=0.1)
-    >>> (w ** 2).sum().backward()
-    >>> optimizer.step()
-    >>> w.detach().abs() < torch.tensor([1.0, 2.0])
-    tensor([True, True])
-    """
+class AdamW(Adam, example="lr=0.1, weight_decay=0.1"):
+    """Adam whose weight decay shrinks the parameter directly instead of entering the averages."""
 
     def __init__(self, params: Any, lr: Any = 1e-3, betas: tuple[Any, Any] = (0.9, 0.999), eps: float = 1e-8,
                  weight_decay: float = 1e-2, amsgrad: bool = False, *, maximize: bool = False,

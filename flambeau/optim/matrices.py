@@ -12,16 +12,8 @@ from ._steps import larger, smaller, step_number
 from .optimizer import Optimizer, check, check_lr, check_range, counter, number, refuse_sparse
 
 
-class Adafactor(Optimizer):
-    """Keeps only the row and column means of the squared gradient: memory of a sum instead of a product.
-
-    >>> w = torch.tensor([1.0, -2.0], requires_grad=True)
-    >>> optimizer = torch.optim.Adafactor([w], lr=0.1)
-    >>> (w ** 2).sum().backward()
-    >>> optimizer.step()
-    >>> w.detach().abs() < torch.tensor([1.0, 2.0])
-    tensor([True, True])
-    """
+class Adafactor(Optimizer, example="lr=0.1"):
+    """Keeps only the row and column means of the squared gradient: memory of a sum instead of a product."""
 
     _counts = ("step",)
 
@@ -45,7 +37,8 @@ class Adafactor(Optimizer):
             state["variance"] = zeros_like(p)
 
     def update(self, group, params, grads, states) -> None:
-        refuse_sparse(grads, "Adafactor")
+        if True in [g.is_sparse for g in grads]:
+            refuse_sparse("Adafactor")
         if any(p.is_complex() for p in params):
             raise RuntimeError("Adafactor does not support complex parameters")
         for p, grad, state in zip(params, grads, states):
@@ -97,8 +90,7 @@ class Muon(Optimizer):
         check(adjust_lr_fn in (None, "original", "match_rms_adamw"),
               f"Adjust learning rate function {adjust_lr_fn} is not supported")
         super().__init__(params, dict(lr=lr, weight_decay=weight_decay, momentum=momentum, nesterov=nesterov,
-                                      ns_coefficients=ns_coefficients, eps=eps, ns_steps=ns_steps,
-                                      adjust_lr_fn=adjust_lr_fn))
+                                      ns_coefficients=ns_coefficients, eps=eps, ns_steps=ns_steps, adjust_lr_fn=adjust_lr_fn))
         for group in self.param_groups:
             for p in group["params"]:
                 check(p.dim() == 2, f"Muon only supports 2D parameters whereas we found a parameter with size: {p.size()}")
@@ -109,7 +101,8 @@ class Muon(Optimizer):
     def update(self, group, params, grads, states) -> None:
         if any(p.is_complex() for p in params):
             raise RuntimeError("Muon does not support complex parameters")
-        refuse_sparse(grads, "Muon")
+        if True in [g.is_sparse for g in grads]:
+            refuse_sparse("Muon")
         lr, momentum = number(group["lr"]), group["momentum"]
         for p, grad, state in zip(params, grads, states):
             buffer = state["momentum_buffer"]

@@ -59,6 +59,17 @@ def register_optimizer_step_post_hook(hook: Callable) -> RemovableHandle:
     return RemovableHandle(_global_post_hooks, hook)
 
 
+_EXAMPLE = """{doc}
+
+    >>> w = torch.tensor([1.0, -2.0], requires_grad=True)
+    >>> optimizer = torch.optim.{name}([w], {arguments})
+    >>> (w ** 2).sum().backward()
+    >>> optimizer.step()
+    >>> w.detach().abs() < torch.tensor([1.0, 2.0])
+    tensor([True, True])
+    """
+
+
 class Optimizer:
     """The base of all optimizers: subclasses bring `prepare` and `update`, or their own `step`.
 
@@ -70,6 +81,12 @@ class Optimizer:
 
     _opt_called = False  # whether `step` was called, for schedulers, which warn where they are stepped first
     _counts: tuple[str, ...] = ()  # what is a zero-dim tensor in the state of each parameter
+
+    def __init_subclass__(cls, example: str = "", **kwargs: Any) -> None:
+        """example: arguments with which the docstring shows a step."""
+        super().__init_subclass__(**kwargs)
+        if example and cls.__doc__:  # (there is none under -OO)
+            cls.__doc__ = _EXAMPLE.format(doc=cls.__doc__, name=cls.__name__, arguments=example)
 
     def __init__(self, params: Iterable[Any], defaults: dict[str, Any]):
         self.defaults = defaults
@@ -446,6 +463,5 @@ def real_views(params: list[Tensor], grads: list[Tensor], states: list[dict[str,
     return params, grads, states
 
 
-def refuse_sparse(grads: list[Tensor], who: str, advice: str = "") -> None:
-    if True in [g.is_sparse for g in grads]:
-        raise RuntimeError(f"{who} does not support sparse gradients{advice}")
+def refuse_sparse(who: str, advice: str = "") -> None:
+    raise RuntimeError(f"{who} does not support sparse gradients{advice}")

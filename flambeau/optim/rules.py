@@ -5,65 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from ..creation.factories import full_like, ones_like, zeros_like
-from ..ops.lists import fused
 from ..ops.pointwise.comparison import maximum
 from ._steps import larger, step_number
-from .optimizer import (
-    Optimizer,
-    check,
-    check_floating,
-    check_fused,
-    check_lr,
-    check_range,
-    counter,
-    number,
-    real_views,
-    refuse_sparse,
-)
+from .one_by_one import OneByOne, check_betas, decay, decayed
+from .optimizer import check, check_floating, check_fused, check_lr, check_range, counter, number
 
 
-class _OneByOne(Optimizer):
-    """A rule that updates one parameter at a time with `one(group, p, grad, state)`, where no kernel takes them together."""
-
-    shaped: tuple[str, ...] = ()  # the parts of the state that have the parameter's shape
-    counts: tuple[str, ...] = ("step",)  # its zero-dim parts, as the kernel takes them
-    _counts = ("step", "mu_product", "eta", "mu")
-    kernel = ""                   # the kernel that updates a whole group: it takes lists of all these, then numbers(group)
-
-    def numbers(self, group) -> tuple[Any, ...]:
-        raise NotImplementedError
-
-    def update(self, group, params, grads, states) -> None:
-        refuse_sparse(grads, type(self).__name__)
-        if self.kernel and not group["differentiable"]:
-            used = states[0]
-            parts = tuple([[s[name] for s in states] if name in used else [] for name in self.shaped])
-            counts = tuple([[s[name] for s in states] for name in self.counts])
-            if fused.update(self.kernel, params, grads, parts, counts, self.numbers(group)):
-                return
-        for state in states:
-            state["step"] += 1
-        for p, grad, state in zip(*real_views(params, grads, states, self.shaped)):
-            self.one(group, p, -grad if group["maximize"] else grad, state)
-
-    def one(self, group, p, grad, state) -> None:
-        raise NotImplementedError
-
-
-def _decayed(group, p, grad):
-    return grad.add(p, alpha=group["weight_decay"]) if group["weight_decay"] else grad
-
-
-class RMSprop(_OneByOne):
-    """Divides the gradient by the root of a running mean of its squares.
-
-    >>> w = torch.tensor([1.0, -2.0], requires_grad=True)
-    >>> optimizer = torch.optim.RMSprop([w], lr=0.1)
-    >>> (w ** 2).sum().backward()
-    >>> optimizer.step()
-    >>> w.detach().abs() < torch.tensor([1.0, 2.0])
-    tensor([True, True])
-    """
+class RMSprop(OneByOne, example="lr=0.1"):
+    """Divides the gradient by the root of a running mean of its squares."""
 
     shaped, kernel = ("square_avg", "momentum_buffer", "grad_avg"), "fused_rmsprop"
 
@@ -80,12 +29,8 @@ class RMSprop(_OneByOne):
                                       maximize=maximize, differentiable=differentiable))
 
     def prepare(self, group, p, state) -> None:
-        state["step"] = counter()
-        state["square_avg"] = zeros_like(p)
-        if group["momentum"] > 0:
-            state["momentum_buffer"] = zeros_like(p)
-        if group["centered"]:
-            state["grad_avg"] = zeros_like(p)
+        self.start(p, state, "square_avg", "momentum_buffer" if group["momentum"] > 0 else "",
+                   "grad_avg" if group["centered"] else "")
 
     def numbers(self, group) -> tuple[Any, ...]:
         return (number(group["lr"]), group["alpha"], group["eps"], group["weight_decay"], group["momentum"],
@@ -93,7 +38,7 @@ class RMSprop(_OneByOne):
 
     def one(self, group, p, grad, state) -> None:
         alpha, lr = group["alpha"], number(group["lr"])
-        grad = _decayed(group, p, grad)
+        grad = decayed(group, p, grad)
         squares = state["square_avg"]
         squares.mul_(alpha).addcmul_(grad, grad, value=1 - alpha)
         if group["centered"]:
@@ -111,16 +56,8 @@ class RMSprop(_OneByOne):
             p.addcdiv_(grad, root, value=-lr)
 
 
-class Adagrad(_OneByOne):
-    """Divides the gradient by the root of the sum of all its squares so far.
-
-    >>> w = torch.tensor([1.0, -2.0], requires_grad=True)
-    >>> optimizer = torch.optim.Adagrad([w], lr=0.1)
-    >>> (w ** 2).sum().backward()
-    >>> optimizer.step()
-    >>> w.detach().abs() < torch.tensor([1.0, 2.0])
-    tensor([True, True])
-    """
+class Adagrad(OneByOne, example="lr=0.1"):
+    """Divides the gradient by the root of the sum of all its squares so far."""
 
     shaped, kernel = ("sum",), "fused_adagrad"
 
@@ -180,23 +117,15 @@ class Adagrad(_OneByOne):
         return number(group["lr"]), group["lr_decay"], group["eps"], group["weight_decay"], group["maximize"]
 
     def one(self, group, p, grad, state) -> None:
-        grad = _decayed(group, p, grad)
+        grad = decayed(group, p, grad)
         total = state["sum"]
         total.addcmul_(grad, grad, value=1)
         root = total.sqrt().add(group["eps"]) if group["differentiable"] else total.sqrt().add_(group["eps"])
         p.addcdiv_(grad, root, value=-self._rate(group, state))
 
 
-class Adadelta(_OneByOne):
-    """Steps in units of past steps: the ratio of two running root-mean-squares.
-
-    >>> w = torch.tensor([1.0, -2.0], requires_grad=True)
-    >>> optimizer = torch.optim.Adadelta([w], lr=1.0)
-    >>> (w ** 2).sum().backward()
-    >>> optimizer.step()
-    >>> w.detach().abs() < torch.tensor([1.0, 2.0])
-    tensor([True, True])
-    """
+class Adadelta(OneByOne, example="lr=1.0"):
+    """Steps in units of past steps: the ratio of two running root-mean-squares."""
 
     shaped, kernel = ("square_avg", "acc_delta"), "fused_adadelta"
 
@@ -210,15 +139,12 @@ class Adadelta(_OneByOne):
         super().__init__(params, dict(lr=lr, rho=rho, eps=eps, weight_decay=weight_decay, maximize=maximize,
                                       capturable=capturable, foreach=foreach, differentiable=differentiable))
 
-    def prepare(self, group, p, state) -> None:
-        state.update(step=counter(), square_avg=zeros_like(p), acc_delta=zeros_like(p))
-
     def numbers(self, group) -> tuple[Any, ...]:
         return number(group["lr"]), group["rho"], group["eps"], group["weight_decay"], group["maximize"]
 
     def one(self, group, p, grad, state) -> None:
         rho, eps = group["rho"], group["eps"]
-        grad = _decayed(group, p, grad)
+        grad = decayed(group, p, grad)
         squares, deltas = state["square_avg"], state["acc_delta"]
         squares.mul_(rho).addcmul_(grad, grad, value=1 - rho)
         root = squares.add(eps).sqrt_()
@@ -228,16 +154,8 @@ class Adadelta(_OneByOne):
         p.add_(delta, alpha=-number(group["lr"]))
 
 
-class Adamax(_OneByOne):
-    """Adam with the largest recent gradient instead of the mean square.
-
-    >>> w = torch.tensor([1.0, -2.0], requires_grad=True)
-    >>> optimizer = torch.optim.Adamax([w], lr=0.1)
-    >>> (w ** 2).sum().backward()
-    >>> optimizer.step()
-    >>> w.detach().abs() < torch.tensor([1.0, 2.0])
-    tensor([True, True])
-    """
+class Adamax(OneByOne, example="lr=0.1"):
+    """Adam with the largest recent gradient instead of the mean square."""
 
     shaped, kernel = ("exp_avg", "exp_inf"), "fused_adamax"
 
@@ -245,19 +163,16 @@ class Adamax(_OneByOne):
                  weight_decay: float = 0, foreach: bool | None = None, *, maximize: bool = False,
                  differentiable: bool = False, capturable: bool = False):
         check_lr(lr)
-        _check_betas(betas, eps, weight_decay)
+        check_betas(betas, eps, weight_decay)
         super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, foreach=foreach,
                                       maximize=maximize, differentiable=differentiable, capturable=capturable))
-
-    def prepare(self, group, p, state) -> None:
-        state.update(step=counter(), exp_avg=zeros_like(p), exp_inf=zeros_like(p))
 
     def numbers(self, group) -> tuple[Any, ...]:
         return number(group["lr"]), *group["betas"], group["eps"], group["weight_decay"], group["maximize"]
 
     def one(self, group, p, grad, state) -> None:
         beta1, beta2 = group["betas"]
-        grad = _decayed(group, p, grad)
+        grad = decayed(group, p, grad)
         average, largest = state["exp_avg"], state["exp_inf"]
         average.lerp_(grad, 1 - beta1)
         largest.copy_(maximum(largest * beta2, grad.abs() + group["eps"]))
@@ -265,40 +180,16 @@ class Adamax(_OneByOne):
         p.addcdiv_(average, divisor, value=-number(group["lr"]) / (1 - beta1 ** step_number(state["step"])))
 
 
-def _check_betas(betas, eps, weight_decay) -> None:
-    check_range("epsilon value", eps)
-    check_range("beta parameter at index 0", betas[0], 0, 1)
-    check_range("beta parameter at index 1", betas[1], 0, 1)
-    check_range("weight_decay value", weight_decay)
-
-
-def _decay(group, p, grad):
-    """Weight decay of the Adam family: on the parameter when decoupled, else through the gradient."""
-    if group["weight_decay"] and group["decoupled_weight_decay"]:
-        p.mul_(1 - number(group["lr"]) * group["weight_decay"])
-        return grad
-    return _decayed(group, p, grad)
-
-
-class NAdam(_OneByOne):
-    """Adam with Nesterov's look-ahead on the mean.
-
-    >>> w = torch.tensor([1.0, -2.0], requires_grad=True)
-    >>> optimizer = torch.optim.NAdam([w], lr=0.1)
-    >>> (w ** 2).sum().backward()
-    >>> optimizer.step()
-    >>> w.detach().abs() < torch.tensor([1.0, 2.0])
-    tensor([True, True])
-    """
+class NAdam(OneByOne, example="lr=0.1"):
+    """Adam with Nesterov's look-ahead on the mean."""
 
     shaped, counts, kernel = ("exp_avg", "exp_avg_sq"), ("step", "mu_product"), "fused_nadam"
 
     def __init__(self, params: Any, lr: Any = 2e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
                  weight_decay: float = 0, momentum_decay: float = 4e-3, decoupled_weight_decay: bool = False, *,
-                 foreach: bool | None = None, maximize: bool = False, capturable: bool = False,
-                 differentiable: bool = False):
+                 foreach: bool | None = None, maximize: bool = False, capturable: bool = False, differentiable: bool = False):
         check_lr(lr)
-        _check_betas(betas, eps, weight_decay)
+        check_betas(betas, eps, weight_decay)
         check_range("momentum_decay value", momentum_decay)
         super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay,
                                       momentum_decay=momentum_decay, decoupled_weight_decay=decoupled_weight_decay,
@@ -306,7 +197,8 @@ class NAdam(_OneByOne):
                                       differentiable=differentiable))
 
     def prepare(self, group, p, state) -> None:
-        state.update(step=counter(), mu_product=counter() + 1, exp_avg=zeros_like(p), exp_avg_sq=zeros_like(p))
+        state.update(step=counter(), mu_product=counter() + 1)
+        self.start(p, state, *self.shaped)
 
     def numbers(self, group) -> tuple[Any, ...]:
         return (number(group["lr"]), *group["betas"], group["eps"], group["weight_decay"], group["momentum_decay"],
@@ -315,7 +207,7 @@ class NAdam(_OneByOne):
     def one(self, group, p, grad, state) -> None:
         beta1, beta2 = group["betas"]
         lr, step = number(group["lr"]), step_number(state["step"])
-        grad = _decay(group, p, grad)
+        grad = decay(group, p, grad)
         mu = beta1 * (1 - 0.5 * 0.96 ** (step * group["momentum_decay"]))
         mu_next = beta1 * (1 - 0.5 * 0.96 ** ((step + 1) * group["momentum_decay"]))
         state["mu_product"].mul_(mu)
@@ -328,16 +220,8 @@ class NAdam(_OneByOne):
         p.addcdiv_(average, root, value=-lr * mu_next / (1 - product * mu_next))
 
 
-class RAdam(_OneByOne):
-    """Adam that waits with the division until the mean of squares can be trusted.
-
-    >>> w = torch.tensor([1.0, -2.0], requires_grad=True)
-    >>> optimizer = torch.optim.RAdam([w], lr=0.1)
-    >>> (w ** 2).sum().backward()
-    >>> optimizer.step()
-    >>> w.detach().abs() < torch.tensor([1.0, 2.0])
-    tensor([True, True])
-    """
+class RAdam(OneByOne, example="lr=0.1"):
+    """Adam that waits with the division until the mean of squares can be trusted."""
 
     shaped, kernel = ("exp_avg", "exp_avg_sq"), "fused_radam"
 
@@ -345,13 +229,10 @@ class RAdam(_OneByOne):
                  weight_decay: float = 0, decoupled_weight_decay: bool = False, *, foreach: bool | None = None,
                  maximize: bool = False, capturable: bool = False, differentiable: bool = False):
         check_lr(lr)
-        _check_betas(betas, eps, weight_decay)
+        check_betas(betas, eps, weight_decay)
         super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, maximize=maximize,
                                       foreach=foreach, capturable=capturable,
                                       decoupled_weight_decay=decoupled_weight_decay, differentiable=differentiable))
-
-    def prepare(self, group, p, state) -> None:
-        state.update(step=counter(), exp_avg=zeros_like(p), exp_avg_sq=zeros_like(p))
 
     def numbers(self, group) -> tuple[Any, ...]:
         return (number(group["lr"]), *group["betas"], group["eps"], group["weight_decay"], group["decoupled_weight_decay"],
@@ -360,7 +241,7 @@ class RAdam(_OneByOne):
     def one(self, group, p, grad, state) -> None:
         beta1, beta2 = group["betas"]
         lr, step = number(group["lr"]), step_number(state["step"])
-        grad = _decay(group, p, grad)
+        grad = decay(group, p, grad)
         average, squares = state["exp_avg"], state["exp_avg_sq"]
         average.lerp_(grad, 1 - beta1)
         squares.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
@@ -376,16 +257,8 @@ class RAdam(_OneByOne):
             p.add_(corrected * lr, alpha=-1.0)
 
 
-class Rprop(_OneByOne):
-    """Uses the signs of the gradient only: a step grows while the sign stays and shrinks when it turns.
-
-    >>> w = torch.tensor([1.0, -2.0], requires_grad=True)
-    >>> optimizer = torch.optim.Rprop([w], lr=0.1)
-    >>> (w ** 2).sum().backward()
-    >>> optimizer.step()
-    >>> w.detach().abs() < torch.tensor([1.0, 2.0])
-    tensor([True, True])
-    """
+class Rprop(OneByOne, example="lr=0.1"):
+    """Uses the signs of the gradient only: a step grows while the sign stays and shrinks when it turns."""
 
     shaped = ("prev", "step_size")
 
@@ -412,16 +285,8 @@ class Rprop(_OneByOne):
         previous.copy_(grad)
 
 
-class ASGD(_OneByOne):
-    """SGD that also keeps the average of the parameters.
-
-    >>> w = torch.tensor([1.0, -2.0], requires_grad=True)
-    >>> optimizer = torch.optim.ASGD([w], lr=0.1)
-    >>> (w ** 2).sum().backward()
-    >>> optimizer.step()
-    >>> w.detach().abs() < torch.tensor([1.0, 2.0])
-    tensor([True, True])
-    """
+class ASGD(OneByOne, example="lr=0.1"):
+    """SGD that also keeps the average of the parameters."""
 
     shaped = ("ax",)
 
@@ -438,7 +303,7 @@ class ASGD(_OneByOne):
         state.update(step=counter(), eta=counter() + number(group["lr"]), mu=counter() + 1, ax=zeros_like(p))
 
     def one(self, group, p, grad, state) -> None:
-        grad = _decayed(group, p, grad)
+        grad = decayed(group, p, grad)
         eta, step, lr = step_number(state["eta"]), step_number(state["step"]), number(group["lr"])
         p.mul_(1 - group["lambd"] * eta)
         p.add_(grad, alpha=-eta)

@@ -10,16 +10,8 @@ from ..tensors.tensor import Tensor
 from .optimizer import Optimizer, check_floating, check_fused, check_lr, check_range, number, with_gradient
 
 
-class SGD(Optimizer):
-    """p -= lr * (grad + weight_decay * p), or along a momentum buffer of such steps.
-
-    >>> w = torch.tensor([1.0, -2.0], requires_grad=True)
-    >>> optimizer = torch.optim.SGD([w], lr=0.1, momentum=0.9)
-    >>> (w ** 2).sum().backward()
-    >>> optimizer.step()
-    >>> w.detach().abs() < torch.tensor([1.0, 2.0])
-    tensor([True, True])
-    """
+class SGD(Optimizer, example="lr=0.1, momentum=0.9"):
+    """p -= lr * (grad + weight_decay * p), or along a momentum buffer of such steps."""
 
     def __init__(self, params: Any, lr: Any = 1e-3, momentum: float = 0, dampening: float = 0, weight_decay: Any = 0,
                  nesterov: bool = False, *, maximize: bool = False, foreach: bool | None = None,

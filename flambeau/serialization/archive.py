@@ -141,8 +141,7 @@ class ArchiveReader:
             count, size, start = struct.unpack_from("<QQQ", wide, 32)
             end = where
         if start + size > end or count * 46 > size:
-            raise corrupt(f"a central directory of {count} records, {size} bytes at {start} does not fit into "
-                          f"{end} bytes")
+            raise corrupt(f"a central directory of {count} records, {size} bytes at {start} does not fit into {end} bytes")
         self.directory_start = start
         return count, start, size
 

@@ -169,11 +169,9 @@ def storage_fields(pid: Any, count: int) -> list[Any]:
     if not isinstance(kind, StorageType):
         raise pickle.UnpicklingError(f"a storage's type must be a storage class of torch, got {_short(kind)}")
     if not isinstance(key, str) or not isinstance(location, str):
-        raise pickle.UnpicklingError(f"a storage's key and location must be text, got {_short(key)} and "
-                                     f"{_short(location)}")
+        raise pickle.UnpicklingError(f"a storage's key and location must be text, got {_short(key)} and {_short(location)}")
     if type(numel) is not int or numel < 0:
-        raise pickle.UnpicklingError(f"a storage's number of elements must be a non-negative integer, got "
-                                     f"{_short(numel)}")
+        raise pickle.UnpicklingError(f"a storage's number of elements must be a non-negative integer, got {_short(numel)}")
     return [kind.dtype, key, location, numel, *rest]
 
 
@@ -233,8 +231,7 @@ def _load_zip(reading: _Reading, file: Any, path: Any, mmap: bool) -> Any:
         if reading.safe:
             raise RuntimeError("Cannot use ``weights_only=True`` with TorchScript archives passed to ``torch.load``. "
                                + _TRUST)
-        raise NotImplementedError("this is a TorchScript archive, made by torch.jit.save: flambeau cannot run "
-                                  "TorchScript")
+        raise NotImplementedError("this is a TorchScript archive, made by torch.jit.save: flambeau cannot run TorchScript")
     if "data.pkl" not in archive:
         raise corrupt("it has no record 'data.pkl'")
     mapped = None
@@ -260,7 +257,6 @@ def get_unsafe_globals_in_checkpoint(f: Any) -> list[str]:
             raise ValueError("Expected input to be a checkpoint returned by torch.save in its zip format")
         archive = ArchiveReader(file)
         if "constants.pkl" in archive:
-            raise ValueError("Expected input to be a checkpoint returned by torch.save but got a torchscript "
-                             "checkpoint")
+            raise ValueError("Expected input to be a checkpoint returned by torch.save but got a torchscript checkpoint")
         named = globals_in(archive.read("data.pkl"))
     return sorted(named - set(DEFAULT) - set(user_globals()))

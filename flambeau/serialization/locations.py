@@ -52,8 +52,7 @@ def default_restore_location(storage: Any, location: str) -> Any:
         found = deserializer(storage, location)
         if found is not None:
             return found
-    raise RuntimeError(f"don't know how to restore data location of torch.storage.UntypedStorage (tagged with "
-                       f"{location})")
+    raise RuntimeError(f"don't know how to restore data location of torch.storage.UntypedStorage (tagged with {location})")
 
 
 def _cpu_tag(storage: Any) -> str | None:
@@ -120,8 +119,7 @@ def restorer(map_location: Any) -> Callable[[Any, str], Any]:
         goal = _text(map_location)
         return lambda storage, tag: default_restore_location(storage, goal)
     if not callable(map_location):
-        raise TypeError("map_location must be a device, a string, a dict or a function, got "
-                        f"{type(map_location).__name__}")
+        raise TypeError(f"map_location must be a device, a string, a dict or a function, got {type(map_location).__name__}")
 
     def restore(storage: Any, tag: str) -> Any:
         found = map_location(storage, tag)

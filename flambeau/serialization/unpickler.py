@@ -352,8 +352,7 @@ _STEPS: dict[int, Callable[[Unpickler], Any]] = {_op(code): step for code, step 
     pickle.LONG_BINGET: lambda u: u.get(u.number("<I")),
     pickle.BINPUT: lambda u: u.put(u.number("<B")),
     pickle.LONG_BINPUT: lambda u: u.put(u.number("<I")),
-    pickle.MEMOIZE: lambda u: u.put(len(u.memo)),
-}.items()}
+    pickle.MEMOIZE: lambda u: u.put(len(u.memo)), }.items()}
 # instruction -> the length of what follows it, for reading over it (a text form means a length comes first)
 _SIZES: dict[int, int | str] = {_op(code): size for code, size in {
     pickle.PROTO: 1, pickle.FRAME: 8, pickle.BININT: 4, pickle.BININT1: 1, pickle.BININT2: 2, pickle.BINFLOAT: 8,

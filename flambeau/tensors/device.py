@@ -34,8 +34,7 @@ class device:
         kind, colon, number = spec.partition(":")
         if colon:
             if index is not None:
-                raise RuntimeError(f"type (string) must not include an index because index was passed explicitly: "
-                                   f"{spec}")
+                raise RuntimeError(f"type (string) must not include an index because index was passed explicitly: {spec}")
             if not number.isdigit() or number != str(int(number)):
                 raise RuntimeError(f"Invalid device string: '{spec}'")
             index = int(number)

@@ -63,6 +63,10 @@ class dtype:
             raise RuntimeError(f"Unknown Complex ScalarType for {self.name}")
         return {float16: complex32, bfloat16: complex64, float32: complex64, float64: complex128}.get(self, self)
 
+    def limits(self) -> Any:
+        """NumPy's `finfo` of it."""
+        return _native.finfo(self.native)
+
     def to_real(self) -> dtype:
         return {complex32: float16, complex64: float32, complex128: float64}.get(self, self)
 
@@ -212,7 +216,7 @@ class _Info:
 
 
 def _check_type(name: str, value: Any) -> None:
-    if value.__class__ is not dtype:
+    if not isinstance(value, dtype):
         raise TypeError(f"{name}(): argument 'type' (position 1) must be torch.dtype, not {value.__class__.__name__}")
 
 
@@ -252,7 +256,7 @@ class finfo(_Info):
         if not (type.is_floating_point or type.is_complex):
             raise TypeError(f"torch.finfo() requires a floating point input type. Use torch.iinfo to handle '{type}'")
         real = type.to_real()
-        info = _native.finfo(real.native)
+        info = real.limits()
         super().__init__(info, real)
         for name in ("min", "max", "eps", "tiny", "smallest_normal"):
             setattr(self, name, builtins.float(getattr(info, name)))

@@ -41,8 +41,7 @@ class Parameter(Tensor, metaclass=_ParameterType):
             made = data.detach().requires_grad_(requires_grad)
             if type(made) is not kind:
                 raise RuntimeError(f"Creating a Parameter from an instance of type {kind.__name__} requires that "
-                                   f"detach() returns an instance of the same type, but got {type(made).__name__} "
-                                   "instead.")
+                                   f"detach() returns an instance of the same type, but got {type(made).__name__} instead.")
             made._is_param = True
             return made
         made = wrap_as(cls, data._array)

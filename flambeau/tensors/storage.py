@@ -178,6 +178,10 @@ class UntypedStorage(_Memory):
         """A number that only storages of the same memory share."""
         return self.data_ptr() or id(self)
 
+    def _weak_ref(self) -> Any:
+        """A weak reference to the memory, which outlives this object while a tensor shows it."""
+        return weakref.ref(self._raw if self._owner is None else self._owner)
+
     def is_shared(self) -> bool:
         return hasattr(self, "_file") or registry.backend_of(self._bytes).is_shared(self._bytes)
 
@@ -371,8 +375,7 @@ class TypedStorage(_Memory):
         if count < 0 and len(raw) % dtype.itemsize:
             raise ValueError(f"buffer size ({len(raw)}) must be a multiple of element size ({dtype.itemsize})")
         if count > 0 and count * dtype.itemsize > len(raw):
-            raise ValueError(f"buffer has only {len(raw)} bytes after offset {offset}, but specified a size "
-                             f"of {count}")
+            raise ValueError(f"buffer has only {len(raw)} bytes after offset {offset}, but specified a size of {count}")
         raw = raw[:(len(raw) // dtype.itemsize if count < 0 else count) * dtype.itemsize]
         if dtype is _dtypes.bool_:
             raw = bytes(map(bool, raw))
@@ -437,6 +440,9 @@ class TypedStorage(_Memory):
     @property
     def _cdata(self) -> int:
         return self._untyped_storage._cdata
+
+    def _weak_ref(self) -> Any:
+        return self._untyped_storage._weak_ref()
 
     @property
     def device(self) -> Any:

@@ -100,6 +100,7 @@ class Tensor:
     _tangent = None       # forward-mode derivative, as a (level, Tensor) pair
     _without_overrides = True         # no __torch_function__ of its own: operations need not ask
     _dispatches = False   # has a __torch_dispatch__ of its own
+    _answers_itself = False  # questions (`size()`, `dim()`) go to its methods, not to its __torch_function__
     _cut = None           # under anomaly detection: where its history ended (autograd/cuts.py)
     _backward_hooks = None
     name = None

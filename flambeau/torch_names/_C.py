@@ -26,7 +26,7 @@ from .tensors.tensor import Tensor as TensorBase
 __path__: list[str] = []  # private modules below it are found by name (internals.py)
 
 _SCRIPT = frozenset("""
-    Graph ScriptDict ScriptFunction ScriptList ScriptMethod ScriptModule AnyType AwaitType BoolType ClassType ComplexType
+    Graph ScriptDict ScriptObject ScriptFunction ScriptList ScriptMethod ScriptModule AnyType AwaitType BoolType ClassType ComplexType
     DeviceObjType DictType EnumType FloatType FutureType IntType InterfaceType ListType NoneType NumberType OptionalType
     PyObjectType RRefType StreamObjType StringType SymBoolType SymIntType TensorType TupleType Type UnionType""".split())
 _functions = _Namespace(AccumulateGrad=_AccumulateGrad, UndefinedGrad=_function.UndefinedGrad,
@@ -41,6 +41,8 @@ class _Bindings(_ModuleType):
         import flambeau
 
         from .nn import functional
+        if name in _OPERATORS:
+            return getattr(TensorBase, name)
         if name.startswith("__"):
             raise AttributeError(name)
         if name == "_parse_to":
@@ -57,13 +59,13 @@ class _Bindings(_ModuleType):
         space, _, inner = name.partition("_")  # linalg_inv, fft_fft, special_i0
         found = getattr(getattr(flambeau, space, None), inner, None)
         if found is None:
-            from .ops.dispatch.schemas import is_known
-            if not is_known(name):
-                raise AttributeError(f"flambeau has no function {name}")
+            # Tables of PyTorch's tests name all that it has, to look one of them up: what is not here refuses when it is called.
             found = refused("_C", "it is not written", name)[name]
+        setattr(self, name, found)
         return found
 
 
+_OPERATORS = frozenset("__and__ __or__ __xor__ __lshift__ __rshift__".split())
 _FUNCTION_NAMES = {"log_sigmoid": "logsigmoid", "im2col": "unfold", "col2im": "fold", "cross_entropy_loss": "cross_entropy",
                    "nll_loss_nd": "nll_loss", "nll_loss2d": "nll_loss"}
 for _family in ("_nn", "_linalg", "_fft", "_special", "_VariableFunctions"):
@@ -144,6 +146,28 @@ def _is_torch_function_mode_enabled() -> bool:
 def _len_torch_function_stack() -> int:
     from .ops.core.overrides import _get_current_function_mode_stack
     return len(_get_current_function_mode_stack())
+
+
+def _len_torch_dispatch_stack() -> int:
+    from .utils._python_dispatch import _get_current_dispatch_mode_stack
+    return len(_get_current_dispatch_mode_stack())
+
+
+def _get_dispatch_stack_at(position: int) -> Any:
+    from .utils._python_dispatch import _get_current_dispatch_mode_stack
+    return _get_current_dispatch_mode_stack()[position]
+
+
+def _get_dispatch_mode(key: Any) -> None:
+    """No mode stands for a key of the dispatcher."""
+
+
+_unset_dispatch_mode = _get_dispatch_mode
+
+
+def _has_storage(tensor: TensorBase) -> bool:
+    """Whether a tensor has memory of its own to show: not if it is sparse."""
+    return tensor.layout.name == "strided"
 
 
 def _get_cpu_capability() -> str:

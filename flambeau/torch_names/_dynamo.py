@@ -29,6 +29,9 @@ __all__ = ["OptimizedModule", "allow_in_graph", "assume_constant_result", "confi
 config = sys.modules[f"{__name__}.config"] = Settings(f"{__name__}.config", "Settings of PyTorch's compiler.")
 exc = sys.modules[f"{__name__}.exc"] = ModuleType(f"{__name__}.exc", "Errors of PyTorch's compiler.")
 exc.InvalidBackend = InvalidBackend
+# Errors of PyTorch's capture, which flambeau never raises: programs name them in `except`.
+for _name in ("InternalTorchDynamoError", "TorchDynamoException", "TorchRuntimeError", "Unsupported", "UserError"):
+    setattr(exc, _name, type(_name, (RuntimeError,), {"__module__": exc.__name__}))
 
 
 def __getattr__(name: str) -> Any:

@@ -49,7 +49,7 @@ HOMES: dict[str, str] = {
     "_dynamo.trace_rules": "", "_dynamo.decorators": "_dynamo", "_dynamo.backends": "", "_dynamo.backends.common": "",
     "_inductor.test_case": "", "_inductor.utils": "", "_inductor.compile_fx": "",
     "_C._autograd": "autograd.grad_mode autograd.saved_tensors",
-    "_C._profiler": "", "_C._functorch": "", "_C._distributed_c10d": "",
+    "_C._profiler": "", "_C._functorch": "", "_C._distributed_c10d": "distributed",
     "_C._distributed_rpc": "",
     "autograd._functions": "autograd.function", "autograd.profiler_util": "autograd.profiler",
     "autograd.profiler_legacy": "autograd.profiler",
@@ -71,6 +71,33 @@ HOMES: dict[str, str] = {
     "utils._traceback": "", "utils._typing_utils": "", "utils._zip": "", "utils.file_baton": "", "utils.mkldnn": "",
     "utils.serialization": "", "utils.show_pickle": "", "utils.viz": "", "utils.viz._cycles": "", "utils.hipify": "",
     "utils.serialization.config": "", "utils.backcompat": "",
+    **dict.fromkeys("""_dispatch _dispatch.python _environment _lazy.metrics _library.fake_class_registry _library.simple_registry
+        _library.triton _library.utils _numpy.testing _prims.debug_prims _python_dispatcher _strobelight _export.utils
+        _export.verifier _subclasses.fake_utils _subclasses.functional_tensor _subclasses.schema_check_mode
+        _dynamo.symbolic_convert
+        _inductor.async_compile _inductor.codecache _inductor.codegen _inductor.codegen.common _inductor.codegen.wrapper
+        _inductor.custom_graph_pass _inductor.exc _inductor.graph
+        _higher_order_ops.effects _higher_order_ops.flex_attention _higher_order_ops.inline_asm_elementwise
+        _higher_order_ops.invoke_subgraph _higher_order_ops.register_hook _higher_order_ops.schema
+        _higher_order_ops.torchbind _higher_order_ops.wrap backends._nnapi cuda._memory_viz cuda._sanitizer
+        distributed.algorithms.model_averaging.hierarchical_model_averager
+        fx._compatibility fx.tensor_type fx.experimental.accelerator_partitioner fx.experimental.const_fold
+        fx.experimental.graph_gradual_typechecker fx.experimental.merge_matmul fx.experimental.meta_tracer
+        fx.experimental.migrate_gradual_types fx.experimental.migrate_gradual_types.constraint fx.experimental.normalize
+        fx.experimental.partitioner_utils fx.experimental.refinement_types fx.experimental.schema_type_annotation
+        fx.experimental.sym_node fx.experimental.unification fx.passes.annotate_getitem_nodes fx.passes.backends
+        fx.passes.backends.cudagraphs fx.passes.dialect fx.passes.dialect.common fx.passes.dialect.common.cse_pass
+        fx.passes.fake_tensor_prop fx.passes.graph_manipulation fx.passes.graph_transform_observer fx.passes.infra
+        fx.passes.infra.partitioner fx.passes.infra.pass_base fx.passes.infra.pass_manager fx.passes.operator_support
+        fx.passes.param_fetch fx.passes.pass_manager fx.passes.reinplace fx.passes.runtime_assert fx.passes.split_module
+        fx.passes.split_utils fx.passes.splitter_base fx.passes.tools_common fx.passes.utils fx.passes.utils.fuser_utils
+        fx.passes.utils.matcher_utils fx.passes.utils.matcher_with_name_node_map_utils
+        fx.passes.utils.source_matcher_utils jit._monkeytype_config nn.attention._utils
+        nn.utils._expanded_weights.expanded_weights_utils profiler._memory_profiler sparse.semi_structured
+        utils._debug_mode utils._filelock utils._helion utils._pallas utils._sympy.value_ranges utils._thunk
+        utils.data.graph utils.data.graph_settings utils.data.datapipes.utils utils.data.datapipes.utils.decoder
+        utils.data.datapipes.utils.snapshot""".split(), ""),
+    "_library.infer_schema": "library",
 }
 
 
@@ -143,7 +170,10 @@ VALUES: dict[str, dict[str, Any]] = {
     "_jit_internal": _ANNOTATIONS, "jit.annotations": _ANNOTATIONS,
     "_native.dsl_registry": {"dsl_registry": lambda: SimpleNamespace(is_dsl_available=lambda *names: False)},
     "_export.wrappers": {"mark_subclass_constructor_exportable_experimental": lambda: lambda constructor: constructor},
-    "_prims_common": {"dtype_to_type": lambda: dtype_to_type, "is_integer_dtype": lambda: _is_integer,
+    "_prims": {"utils": lambda: importlib.import_module(f"{_OWN}._prims_common")},
+    "_prims_common": {**{name: lambda name=name: _member(f"{_OWN}.promotion_kinds", name)
+                         for name in ("ELEMENTWISE_TYPE_PROMOTION_KIND", "elementwise_dtypes")},
+                      "dtype_to_type": lambda: dtype_to_type, "is_integer_dtype": lambda: _is_integer,
                       "is_float_dtype": lambda: lambda d: d.is_floating_point,
                       "is_complex_dtype": lambda: lambda d: d.is_complex,
                       "is_boolean_dtype": lambda: lambda d: d.name == "bool",
@@ -163,6 +193,20 @@ VALUES: dict[str, dict[str, Any]] = {
     "_ops": {"HigherOrderOperator": lambda: refused("_ops", _REASON, "HigherOrderOperator")["HigherOrderOperator"],
              **{name: lambda name=name: _member(f"{_OWN}.ops.aten", name) for name in ("OpOverload", "OpOverloadPacket")},
              "ops": lambda: importlib.import_module(f"{_OWN}.ops")},
+    "_subclasses.fake_utils": {name: lambda name=name: _member(f"{_OWN}._subclasses.aliasing", name)
+                               for name in ("outputs_alias_inputs", "outputs_are_inputs", "output_alias_each_other")},
+    "_inductor.exc": {name: lambda name=name: type(name, (RuntimeError,), {}) for name in ("CppCompileError",
+                                                                                       "InvalidCxxCompiler")},
+    "_inductor.codecache": {"CppCodeCache": lambda: _Uncompiled},
+    "_higher_order_ops": {"InvokeQuant": lambda: lambda *args, **options: lambda function, *inputs, **more: function(*inputs)},
+    "_environment": {"is_fbcode": lambda: lambda: False},
+    "_dispatch.python": {name: lambda: contextlib.nullcontext for name in ("enable_python_dispatcher", "no_python_dispatcher")},
+    "_higher_order_ops.invoke_subgraph": {"mark_compile_region": lambda: lambda function=None: function or (lambda f: f)},
+    "jit._monkeytype_config": {"_IS_MONKEYTYPE_INSTALLED": lambda: False},
+    "fx._compatibility": {"compatibility": lambda: lambda is_backward_compatible: lambda made: made,
+                          "_BACK_COMPAT_OBJECTS": dict, "_MARKED_WITH_COMPATIBILITY": dict},
+    "utils._helion": {"has_helion": lambda: lambda: False},
+    "utils._pallas": {name: lambda: lambda: False for name in ("has_pallas_package", "has_tpu_pallas", "has_jax_package")},
     "utils._dtype_abbrs": {"dtype_abbrs": _abbreviations},
     "utils._import_utils": {"import_dill": lambda: lambda: None, "_check_module_exists": lambda: _module_exists},
     "utils._mode_utils": {"no_dispatch": lambda: _member(f"{_OWN}.ops.dispatch.calls", "no_dispatch"),
@@ -176,6 +220,14 @@ VALUES: dict[str, dict[str, Any]] = {
                           "_FLOATING_TYPES": lambda: _dtypes("float16 bfloat16 float32 float64"),
                           "_COMPLEX_TYPES": lambda: _dtypes("complex32 complex64 complex128")},
 }
+
+
+class _Uncompiled:
+    """PyTorch's C++ compiler of generated code: there is none, which its tests find out by trying."""
+
+    @staticmethod
+    def load(source: str) -> None:
+        raise OSError("flambeau compiles no C++")
 
 
 def _same_metadata(assert_eq: Any, first: Any, second: Any, *, skip_symbolic: bool = False, skip_leaf: bool = False) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .nn import functional as F
+from .tensors.shapes import wrap_dim
 from .tensors.tensor import Tensor
 
 _REDUCTIONS = ("none", "mean", "sum")
@@ -66,27 +67,41 @@ def segment_reduce(data: Tensor, reduce: str, *, lengths: Tensor | None = None, 
     tensor([1., 5.])
     """
     from .ops.shape.joining import stack
-    if axis != 0:
-        raise NotImplementedError("segment_reduce: only axis=0 is implemented in flambeau")
+    axis = wrap_dim(axis, data.ndim)
     if indices is not None:
         raise RuntimeError("segment_reduce(): indices based reduction is not supported yet.")
     if lengths is None and offsets is None:
         raise RuntimeError("segment_reduce(): Either lengths or offsets must be defined.")
     if reduce not in ("max", "mean", "min", "sum", "prod"):
         raise RuntimeError(f"segment_reduce(): unsupported reduction {reduce!r}")
+    named, given = ("lengths", lengths) if lengths is not None else ("offsets", offsets)
+    if axis != given.ndim - 1:
+        raise RuntimeError(f"segment_reduce(): Expected axis to be the last dimension of {named} but got {axis}.")
     if data.is_meta:
-        count = lengths.shape[-1] if lengths is not None else offsets.shape[-1] - 1
-        return stack([data.sum(0)] * count)
-    ends = lengths.cumsum(0).tolist() if lengths is not None else offsets.tolist()[1:]
-    starts = [0, *ends[:-1]] if lengths is not None else offsets.tolist()[:-1]
-    if lengths is not None and not unsafe:
-        if bool((lengths < 0).any()):
-            raise RuntimeError("lengths contains negative value!")
-        if ends and ends[-1] != data.shape[0]:
-            raise RuntimeError("segment_reduce(): Expected all rows of lengths along axis to sum to data.size(lengths.dim()-1) "
-                               f"when !unsafe: {ends[-1]} and {data.shape[0]}")
+        count = given.shape[-1] - (lengths is None)
+        return stack([data.sum(axis)] * count, axis)
+    if lengths is not None:
+        if not unsafe:
+            _check_lengths(lengths, data.shape[axis])
+        offsets = F.pad(lengths.cumsum(-1), (1, 0))
     empty = {"max": float("-inf"), "min": float("inf"), "mean": float("nan"), "sum": 0, "prod": 1}[reduce]
-    return stack([_segment(data[a:b], reduce, initial, empty) for a, b in zip(starts, ends)])
+    return _pieces(data, offsets.tolist(), reduce, initial, empty)
+
+
+def _check_lengths(lengths: Tensor, size: int) -> None:
+    if bool((lengths < 0).any()):
+        raise RuntimeError("lengths contains negative value!")
+    if bool((lengths.sum(-1) != size).any()):
+        raise RuntimeError("segment_reduce(): Expected all rows of lengths along axis to sum to data.size(lengths.dim()-1) "
+                           f"when !unsafe. The size is {size}, the sums are {lengths.sum(-1).tolist()}")
+
+
+def _pieces(data: Tensor, offsets: list[Any], reduce: str, initial: Any, empty: float) -> Tensor:
+    """Reduces along the first dimension, or, where there is a list of offsets per element of it, the elements one by one."""
+    from .ops.shape.joining import stack
+    if offsets and isinstance(offsets[0], list):
+        return stack([_pieces(piece, own, reduce, initial, empty) for piece, own in zip(data, offsets)])
+    return stack([_segment(data[a:b], reduce, initial, empty) for a, b in zip(offsets, offsets[1:])])
 
 
 def _segment(piece: Tensor, reduce: str, initial: Any, empty: float) -> Tensor:

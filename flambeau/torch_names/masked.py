@@ -154,13 +154,20 @@ def _dims(dim: Any, ndim: int) -> tuple[int, ...]:
 
 
 def _least(dtype: Any) -> Any:
-    if dtype.is_floating_point or dtype.is_complex:
-        return -math.inf
-    return False if dtype is _dtypes.bool_ else _dtypes.iinfo(dtype).min
+    return -math.inf if dtype.is_floating_point or dtype.is_complex else _dtypes.iinfo(dtype).min
 
 
 def _most(dtype: Any) -> Any:
-    return math.inf if dtype.is_floating_point else True if dtype is _dtypes.bool_ else _dtypes.iinfo(dtype).max
+    return math.inf if dtype.is_floating_point else _dtypes.iinfo(dtype).max
+
+
+def _without(input: Tensor, mask: Tensor | None, name: str, identity: Callable) -> Tensor:
+    """The input with masked-out elements that change nothing in a reduction."""
+    if mask is None:
+        return input
+    if input.dtype is _dtypes.bool_:
+        raise NotImplementedError(f"identity of {name} on torch.bool input")
+    return _filled(input, mask, identity(input.dtype))
 
 
 def _sum_dtype(input: Tensor, dtype: Any) -> Any:
@@ -233,14 +240,14 @@ def mean(input: Tensor, dim: Any = None, *, keepdim: bool = False, dtype: Any = 
 @_converted
 def amax(input: Tensor, dim: Any = None, *, keepdim: bool = False, mask: Tensor | None = None) -> Tensor:
     """The largest of the elements whose mask is True."""
-    return _f.amax(_filled(input, mask, _least(input.dtype)), _dims(dim, input.ndim), bool(keepdim))
+    return _f.amax(_without(input, mask, "amax", _least), _dims(dim, input.ndim), bool(keepdim))
 
 
 @_takes(sparse_coo, sparse_csr)
 @_converted
 def amin(input: Tensor, dim: Any = None, *, keepdim: bool = False, mask: Tensor | None = None) -> Tensor:
     """The smallest of the elements whose mask is True."""
-    return _f.amin(_filled(input, mask, _most(input.dtype)), _dims(dim, input.ndim), bool(keepdim))
+    return _f.amin(_without(input, mask, "amin", _most), _dims(dim, input.ndim), bool(keepdim))
 
 
 def argmax(input: Tensor, dim: int | None = None, *, keepdim: bool = False, dtype: Any = None,
@@ -260,6 +267,8 @@ def norm(input: Tensor, ord: float | None = 2.0, dim: Any = None, *, keepdim: bo
          mask: Tensor | None = None) -> Tensor:
     """The vector norm of the elements whose mask is True."""
     ord = 2.0 if ord is None else ord
+    if ord == -math.inf and mask is not None and not input.is_floating_point():
+        raise AssertionError(f"input must be floating point, got {input.dtype}")
     return _vector_norm(_filled(input, mask, 0 if ord >= 0 else math.inf), ord, _dims(dim, input.ndim), bool(keepdim))
 
 
@@ -279,7 +288,7 @@ def median(input: Tensor, dim: int = -1, *, keepdim: bool = False, mask: Tensor 
 @_converted
 def logsumexp(input: Tensor, dim: Any = None, *, keepdim: bool = False, mask: Tensor | None = None) -> Tensor:
     """log(sum(exp)) of the elements whose mask is True."""
-    values = _filled(input, mask, _least(input.dtype))
+    values = _without(input, mask, "logsumexp", _least)
     return _f.logsumexp(values, _dims(dim, input.ndim), keepdim=bool(keepdim)).to(input.dtype)
 
 
@@ -302,6 +311,9 @@ def _spread(input: Tensor, dim: Any, unbiased: Any, correction: Any, keepdim: bo
     if correction is None:
         correction = 1 if unbiased is None else int(unbiased)
     dtype = dtype or input.dtype
+    if dtype is _dtypes.bool_:
+        raise RuntimeError("Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a "
+                           "mask, use the `~` or `logical_not()` operator instead.")
     if not (dtype.is_floating_point or dtype.is_complex):
         dtype = _dtypes.float32
     x = input if input.dtype is dtype else input.to(dtype)
@@ -365,6 +377,8 @@ def logaddexp(input: Tensor, other: Tensor, *, dtype: Any = None, input_mask: Te
               other_mask: Tensor | None = None) -> Tensor:
     """log(exp(input) + exp(other)), where masked-out elements add nothing."""
     dtype = dtype or input.dtype
+    if dtype.is_complex and (input_mask is not None or other_mask is not None):
+        raise TypeError("logaddexp of masked tensors is for real numbers: nothing complex is less than all others")
     least = _least(dtype)
     return _f.logaddexp(_filled(input.to(dtype), input_mask, least), _filled(other.to(dtype), other_mask, least))
 

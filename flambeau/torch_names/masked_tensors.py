@@ -29,8 +29,28 @@ def is_masked_tensor(obj: Any, /) -> bool:
     return isinstance(obj, MaskedTensor)
 
 
+def _tensors_match(a: Tensor, b: Tensor, exact: bool = True, rtol: float = 1e-5, atol: float = 1e-8) -> bool:
+    """Whether two tensors, neither of them masked, are equal (or close)."""
+    if is_masked_tensor(a) or is_masked_tensor(b):
+        raise ValueError("Neither `a` nor `b` can be a MaskedTensor.")
+    if a.layout != b.layout:
+        raise ValueError(f"`a` and `b` must have the same layout. Got {a.layout} and {b.layout}")
+    b = b.type(a.dtype)
+    parts = {"sparse_coo": ("values", "indices"), "sparse_csr": ("crow_indices", "col_indices", "values")}.get(a.layout.name)
+    if parts is not None:
+        return all(_tensors_match(getattr(a, part)(), getattr(b, part)(), exact) for part in parts)
+    return a.dim() == b.dim() and bool((a == b).all() if exact else a.allclose(b, rtol=rtol, atol=atol))
+
+
+def _masks_match(a: Any, b: Any) -> bool:
+    """Whether two masked tensors have equal masks; others always do."""
+    return not (is_masked_tensor(a) and is_masked_tensor(b)) or _tensors_match(a.get_mask(), b.get_mask())
+
+
 class MaskedTensor(Tensor):
     """Data and a mask of the same shape, True where an element is there."""
+
+    _answers_itself = True
 
     _mask: Tensor
 

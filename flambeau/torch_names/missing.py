@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from .tensors.dtypes import dtype
@@ -13,15 +13,17 @@ _SPARSE = "sparse tensors are not implemented"
 _QUANTIZED = "this operation on quantized tensors is not implemented"
 _NAMED = "named dimensions are not implemented"
 _METHODS = {
-    _SPARSE: "to_sparse to_sparse_coo to_sparse_csr to_sparse_csc to_sparse_bsr to_sparse_bsc coalesce is_coalesced "
-             "indices "
+    _SPARSE: "to_sparse to_sparse_coo to_sparse_csr to_sparse_csc to_sparse_bsr to_sparse_bsc coalesce is_coalesced indices "
              "values crow_indices col_indices ccol_indices row_indices sparse_dim dense_dim sparse_mask "
              "_nnz _indices _values",
     _NAMED: "rename rename_ refine_names align_to align_as",
     "the tensor is not nested": "to_padded_tensor",
     "no such device": "xpu ipu mtia to_mkldnn",
     "it was removed from PyTorch too": "reinforce",
-    "it is an internal function of PyTorch's": "index slice_inverse",
+    "it is an internal function of PyTorch's": """index slice_inverse _lazy_clone _nested_tensor_size _nested_tensor_strides
+        _nested_tensor_storage_offsets _philox_normal_ _philox_uniform_ _addmm_activation _sparse_mask_projection _to_dense
+        _coalesced_ _to_sparse _to_sparse_csr _to_sparse_csc _to_sparse_bsr _to_sparse_bsc _autocast_to_reduced_precision
+        _autocast_to_full_precision""",
 }
 FUNCTIONS = {
     _SPARSE: "indices_copy values_copy crow_indices_copy col_indices_copy ccol_indices_copy row_indices_copy",
@@ -99,6 +101,10 @@ _SCHEMES = """per_channel_affine per_channel_affine_float_qparams per_channel_sy
     per_tensor_symmetric"""
 
 
+_LIMITS = {"float8_e4m3fnuz": (-240.0, 240.0, 2.0**-3, 2.0**-7), "float8_e5m2fnuz": (-57344.0, 57344.0, 2.0**-3, 2.0**-15),
+           "float8_e8m0fnu": (2.0**-127, 2.0**127, 1.0, 2.0**-127)}  # the least, the greatest, eps, the least normal number
+
+
 class MissingDtype(dtype):
     """A dtype of PyTorch's that can be named and compared here, but that no tensor can have."""
 
@@ -113,6 +119,11 @@ class MissingDtype(dtype):
     @property
     def native(self) -> Any:
         raise NotImplementedError(f"flambeau has no tensors of dtype torch.{self.name}")
+
+    def limits(self) -> Any:
+        """Facts of formats that are known though no tensor has them."""
+        least, most, eps, tiny = _LIMITS[self.name]
+        return SimpleNamespace(min=least, max=most, eps=eps, tiny=tiny, smallest_normal=tiny)
 
     def __reduce__(self) -> Any:
         return _missing_dtype, (self.name,)

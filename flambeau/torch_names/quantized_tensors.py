@@ -32,6 +32,8 @@ def _package() -> Any:
 class QuantizedTensor(Tensor):
     """A tensor of dtype qint8, quint8 or qint32."""
 
+    _answers_itself = True
+
     _without_overrides = False
     is_quantized = True
     requires_grad = False

@@ -47,8 +47,7 @@ def assert_close(actual: Any, expected: Any, *, allow_subclasses: bool = True, r
     if (rtol is None) != (atol is None):
         raise ValueError("Both 'rtol' and 'atol' must be either specified or omitted, but got no "
                          f"{'rtol' if rtol is None else 'atol'}.")
-    compare = _Comparison(rtol, atol, equal_nan, check_device, check_dtype, check_layout, check_stride,
-                          allow_subclasses)
+    compare = _Comparison(rtol, atol, equal_nan, check_device, check_dtype, check_layout, check_stride, allow_subclasses)
     try:
         compare.any(actual, expected, ())
     except _Different as found:

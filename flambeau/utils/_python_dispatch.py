@@ -70,6 +70,10 @@ def is_in_torch_dispatch_mode(include_infra_modes: bool = True) -> bool:
     return bool(state.dispatch_modes)
 
 
+def is_in_any_mode_without_ignore_compile_internals() -> bool:
+    return bool(state.dispatch_modes)
+
+
 @contextlib.contextmanager
 def _pop_mode_temporarily(k: Any = None) -> Iterator[Any]:
     with calls.WithoutInnermost() as mode:

@@ -486,8 +486,7 @@ def checkpoint_sequential(functions: Any, segments: int, input: Any, use_reentra
 
     size = len(functions) // segments
     if size == 0:
-        raise ValueError(f"checkpoint_sequential: {segments} segments need at least as many functions, got "
-                         f"{len(functions)}")
+        raise ValueError(f"checkpoint_sequential: {segments} segments need at least as many functions, got {len(functions)}")
     start = 0
     for _ in range(segments - 1):
         input = checkpoint(run(start, start + size), input, use_reentrant=use_reentrant, preserve_rng_state=preserve)

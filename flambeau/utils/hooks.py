@@ -101,8 +101,7 @@ class BackwardHook:
         if self.user_hooks:
             warnings.warn("Full backward hook is firing when gradients are computed with respect to module outputs "
                           "since no inputs require gradients. See https://docs.pytorch.org/docs/main/generated/"
-                          "torch.nn.Module.html#torch.nn.Module.register_full_backward_hook for more details.",
-                          stacklevel=2)
+                          "torch.nn.Module.html#torch.nn.Module.register_full_backward_hook for more details.", stacklevel=2)
         grad_inputs = (None,) * self.n_inputs
         for user_hook in self.user_hooks:
             answer = user_hook(self.module, grad_inputs, self.grad_outputs)
@@ -117,8 +116,7 @@ class BackwardHook:
             return grads
         answer = answer if isinstance(answer, tuple) else (answer,)
         if len(answer) != len(grads):
-            raise RuntimeError(f"{who} returned an invalid number of {what}, got {len(answer)}, but expected "
-                               f"{len(grads)}")
+            raise RuntimeError(f"{who} returned an invalid number of {what}, got {len(answer)}, but expected {len(grads)}")
         return answer
 
     def _through_node(self, watch: Callable, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[int] | None]:

@@ -53,18 +53,20 @@ class Record(NamedTuple):
     shapes: Any
     inputs: Any
     stack: str | None
+    apart: bool
 
 
 class Span:
     """A block of time that has not ended: an operation, a node or what the user named. number: the place of its record."""
 
-    __slots__ = ("end", "flops", "inputs", "memory", "name", "nodes", "number", "parent", "pass_", "scope", "sequence",
+    __slots__ = ("apart", "end", "flops", "inputs", "memory", "name", "nodes", "number", "parent", "pass_", "scope", "sequence",
                  "shapes", "stack", "start")
 
     def __init__(self, number: int, name: str, scope: int, parent: Span | None, sequence: int = -1):
         self.number, self.name, self.scope, self.parent, self.sequence = number, name, scope, parent, sequence
         self.shapes = self.inputs = self.stack = None
         self.flops = self.memory = 0
+        self.apart = False                   # whether it goes on while others begin and end
         self.nodes = 0                       # how many nodes an operation made; the first has the number `sequence`
         self.pass_: int | None = None        # the backward pass whose node it is, from when the node itself is done
         self.start = self.end = _clock()
@@ -72,7 +74,8 @@ class Span:
     def record(self) -> tuple[Any, ...]:
         """What a `Record` is made of."""
         return (self.name, self.scope, None if self.parent is None else self.parent.number, self.sequence, self.nodes,
-                self.start, self.end, threading.get_ident(), self.flops, self.memory, self.shapes, self.inputs, self.stack)
+                self.start, self.end, threading.get_ident(), self.flops, self.memory, self.shapes, self.inputs, self.stack,
+                self.apart)
 
 
 class Recorder:
@@ -83,6 +86,7 @@ class Recorder:
         self.shapes, self.memory, self.stacks, self.flops, self.modules = shapes, memory, stacks, flops, modules
         self.records: list[Any] = []  # in the order in which they began; None: it has not ended
         self.open: list[Span] = []       # those that have not ended, the innermost last
+        self.apart: dict[int, Span] = {}  # those that have not ended and go on beside the others, by number
         self.passing: Any = None         # the function that has just been noted, and is about to ask again
         self.living: dict[int, Any] = {}  # id of an array that owns memory -> weak reference to it, while it lives
         self.numbers: dict[str, weakref.WeakKeyDictionary[Any, int]] = {}  # class of modules -> numbers of its modules
@@ -109,6 +113,8 @@ class Recorder:
             undo()
         while self.open:
             self.end(self.open[-1])
+        for number in list(self.apart):
+            self._arrived(number)
         self.until = _clock()
         self.living.clear()
 
@@ -185,6 +191,23 @@ class Recorder:
             yield made
         finally:
             self.end(made)
+
+    def beside(self, name: str, given: Any) -> Callable[[], None]:
+        """A block that goes on while others begin and end, perhaps in another thread; what is returned ends it."""
+        self._settle()
+        span = Span(len(self.records), name, USER, None)
+        span.apart = True
+        if self.shapes:
+            span.shapes, span.inputs = _described(given)
+        self.records.append(None)
+        self.apart[span.number] = span
+        return functools.partial(self._arrived, span.number)
+
+    def _arrived(self, number: int) -> None:
+        span = self.apart.pop(number, None)
+        if span is not None:
+            span.end = _clock()
+            self.records[number] = span.record()
 
     def inside(self, parent: Span, name: str, start: int, duration: int, where: tuple[str, int] | None) -> None:
         """A block whose times are known already: a part of a program that has run. where: the user's file and line."""
@@ -327,6 +350,7 @@ class Recorder:
                 fwd_thread=threads[first.thread] if first is not None else 0, concrete_inputs=list(r.inputs or ()),
                 input_shapes=[list(shape) for shape in r.shapes or ()], stack=stack.split("\n") if stack else [], scope=r.scope,
                 cpu_memory_usage=r.memory, sequence_nr=r.sequence, flops=r.flops, is_user_annotation=r.scope == USER)
+            event.is_async = r.apart
             if r.parent is not None:
                 event.set_cpu_parent(made[r.parent])
                 event.cpu_parent.append_cpu_child(event)

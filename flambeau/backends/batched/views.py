@@ -22,6 +22,13 @@ def as_strided(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
 
 
 @rule
+def as_strided_scatter(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
+    """An example has no place of its own in memory that the numbers could mean."""
+    raise RuntimeError("aten::as_strided_scatter requires special handling, and does not yet have a batching rule. Feel free "
+                       "to file a github issue! (Inside vmap, say which elements are written with indices.)")
+
+
+@rule
 def view(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     return batched(run(kernel, args[0].examples, (level.size, *args[1])), level)
 

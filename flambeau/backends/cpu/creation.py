@@ -48,8 +48,7 @@ def check_bytes(nbytes: int, shape: Any) -> None:
         if not _limit:
             _limit.append(_memory_bytes())
         if nbytes > _limit[0]:
-            raise RuntimeError(f"not enough memory: you tried to allocate {nbytes} bytes for a tensor of size "
-                               f"{list(shape)} "
+            raise RuntimeError(f"not enough memory: you tried to allocate {nbytes} bytes for a tensor of size {list(shape)} "
                                f"(this machine has {_limit[0]} bytes)")
 
 
@@ -305,12 +304,10 @@ def is_scalar(x: Any) -> bool:
 def foreign(array: ndarray) -> ndarray:
     """A checked NumPy array, as a plain ndarray (a view): what from_numpy and tensor accept."""
     if not array.dtype.isnative:
-        raise ValueError("given numpy array has byte order different from the native byte order. Conversion between "
-                         "byte "
+        raise ValueError("given numpy array has byte order different from the native byte order. Conversion between byte "
                          "orders is currently not supported.")
     if any(s < 0 for s in array.strides):
-        raise ValueError("At least one stride in the given numpy array is negative, and tensors with negative strides "
-                         "are "
+        raise ValueError("At least one stride in the given numpy array is negative, and tensors with negative strides are "
                          "not currently supported. (You can probably work around this by making a copy of your array "
                          " with array.copy().)")
     if any(s % array.itemsize for s in array.strides):

@@ -112,6 +112,12 @@ class Machine:
         self.check(self.library.cuDeviceGetName(text, 256, device), "cuDeviceGetName")
         return text.value.decode()
 
+    def identity(self, device: int) -> bytes:
+        """Sixteen bytes that no other device has, on any machine."""
+        made = ctypes.create_string_buffer(16)
+        self.check(self.library.cuDeviceGetUuid_v2(made, device), "cuDeviceGetUuid")
+        return made.raw
+
     def attribute(self, name: str, device: int) -> int:
         found = self._attributes.get((name, device))
         if found is None:

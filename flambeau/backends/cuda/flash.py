@@ -21,7 +21,7 @@ DEEPEST = 256     # columns of query, key and value
 TILES = {"flash": {64: (64, 4, 16), 128: (32, 4, 32), 256: (16, 4, 16)},
          "flash_queries": {64: (64, 4, 16), 128: (32, 4, 16), 256: (16, 4, 16)},
          "flash_keys": {64: (64, 4, 16), 128: (32, 4, 16), 256: (16, 4, 16)}}
-_WARPS = 4        # of a block that sums rows
+_WARPS = 8        # of a block that sums rows
 _CACHED = 32 << 20  # bytes that heads at work together may have in the cache
 _COMMON = """#include "matrix.cuh"
 typedef {stored} A;
@@ -207,11 +207,11 @@ extern "C" __global__ void between(const Sizes s, float *notes, int *turns, cons
     float total = 0;
     if (number < s.all) {{
         g += batch * s.q[0] + head * s.q[1] + row * s.q[2], o += batch * s.o[0] + head * s.o[1] + row * s.o[2];
-        for (int c = lane * 8; c < s.width; c += LANES * 8) {{
-            if (ALIGNED && c + 8 <= s.width) {{
+        _Pragma("unroll") for (int c = lane * 8; c < WIDE; c += LANES * 8) {{
+            if (ALIGNED && c + 8 <= WIDE) {{
                 const Run<A, 8> x = *(const Run<A, 8> *)(g + c), y = *(const Run<A, 8> *)(o + c);
                 FOR(i, 8) total += value_of(x.at[i]) * value_of(y.at[i]);
-            }} else for (int i = c; i < c + 8 && i < s.width; i++) total += value_of(g[i]) * value_of(o[i]);
+            }} else for (int i = c; i < c + 8 && i < WIDE; i++) total += value_of(g[i]) * value_of(o[i]);
         }}
     }}
     for (int apart = LANES / 2; apart; apart /= 2) total += from_lane(total, apart);
@@ -389,8 +389,8 @@ def backward(grad: CudaArray, q: CudaArray, k: CudaArray, v: CudaArray, mask: Cu
     notes = windows.empty((2, q.shape[0] * q.shape[1] * q.shape[2]), np.dtype(np.float32))
     sums, turns = hopper.room_for_sums(q, k) if by_groups else (notes, notes)
     fixed = _sizes(grad, k, v, out, None, False, scale, turns=turns.size if by_groups else 0)
-    lanes = 8 if v.shape[3] <= 64 else 16 if v.shape[3] <= 128 else 32
-    text = _text("between", q.dtype, "", 16, 16, (16, _WARPS, 16), _aligned(grad, out), lanes)
+    lanes = 4 if v.shape[3] <= 64 else 8 if v.shape[3] <= 128 else 16
+    text = _text("between", q.dtype, "", 16, v.shape[3], (16, _WARPS, 16), _aligned(grad, out), lanes)
     blocks = -(-notes.shape[1] * lanes // (32 * _WARPS))
     plan_of(text, "between", device_index(q), blocks, 32 * _WARPS, "p" * 5, fixed).run(notes, turns, grad, out, statistic)
     fixed = _sizes(q, k, v, grad, mask, causal, scale, made)

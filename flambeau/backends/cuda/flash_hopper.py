@@ -16,7 +16,7 @@ from .pointwise import STORED
 DEPTHS = (64, 128)
 KEYS, QUERIES = 128, {64: 64, 128: 64}  # of a tile of the backward kernel: keys, and by depth queries
 # Forward, by depth: (keys of a tile, warpgroups of a block (64 queries each), blocks of a multiprocessor).
-TILES = {64: (64, 2, 2), 128: (128, 2, 1)}
+TILES = {64: (64, 1, 4), 128: (64, 2, 2)}
 SIZES = """// rows of queries, columns (keys); depth and width: columns of query and value. Steps in elements: batch, head, row (column).
 struct Sizes {
     int heads, rows, columns, depth, width, causal;
@@ -123,7 +123,7 @@ static __device__ inline void weigh(float (&score)[KEYS / 2], Rows &rows, float 
         rows.total[e / 2] += score[n * 4 + e];
     }
 }
-// A block per tile of queries. While a tile of keys is weighed, the sums of the values by the weights before are under way.
+// A block per tile of queries. While one weighs, others of the same multiprocessor multiply.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) flash(const Sizes s, A *o, float *statistic, const A *q, const A *k,
                                                                     const A *v) {
     enum { ROWS = GROUPS * 64, TILE = KEYS * DEPTH * 2 };
@@ -140,54 +140,38 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) flash(const Sizes 
     Loader<KEYS> key(k + batch * s.k[0] + head * s.k[1], s.k[2]), value(v + batch * s.v[0] + head * s.v[1], s.v[2]);
     query.next(queries, s.rows - tile * ROWS);
     key.next(keys, end);
-    arrived();
-    shown_to_products();
-    __syncthreads();
     value.next(values, end);
-    key.next(keys + TILE, end - KEYS);
     const Operand<0> asking = along_rows(queries + own * LINE), asked = along_rows(keys);
     const Operand<1> given = down_columns(values, KEYS * LINE);
-    float score[KEYS / 2], made[DEPTH / 2];
-    unsigned weights[KEYS / 16][4];
+    float made[DEPTH / 2];
     Rows rows = {{-INFINITY, -INFINITY}, {}, {}};
-    products_begin();
-    scores<ROWS, KEYS>(score, asking, asked);
-    products_sent();
-    products_done<0>();
-    settled(score);
-    weigh(score, rows, scale, first, 0, s);
-    as_weights(weights, score);
     FOR(i, DEPTH / 2) made[i] = 0;
-    for (int i = 1; i < count; i++) {
+    for (int i = 0; i < count; i++) {
         const int here = i % 2 * TILE;
+        float score[KEYS / 2];
+        unsigned weights[KEYS / 16][4];
         arrived();
         shown_to_products();
         __syncthreads();
-        settled(score), settled(made);
         products_begin();
         scores<ROWS, KEYS>(score, asking, asked + here);
         products_sent();
-        gather<KEYS>(made, weights, given + (TILE - here));
-        products_sent();
-        key.next(keys + TILE - here, end - (i + 1) * KEYS);
-        value.next(values + here, end - i * KEYS);
-        products_done<1>();
+        key.next(keys + TILE - here, end - (i + 1) * KEYS);  // the next tiles come while these are at work
+        value.next(values + TILE - here, end - (i + 1) * KEYS);
+        products_done<0>();
         settled(score);
         weigh(score, rows, scale, first, i * KEYS, s);
-        products_done<0>();
-        settled(made);
         FOR(n, DEPTH / 2) made[n] *= rows.keep[n / 2 % 2];
         as_weights(weights, score);
+        settled(made);
+        products_begin();
+        gather<KEYS>(made, weights, given + here);
+        products_sent();
+        products_done<0>();
+        settled(made);
     }
     arrived();
-    shown_to_products();
     __syncthreads();
-    settled(made);
-    products_begin();
-    gather<KEYS>(made, weights, given + (count - 1) % 2 * TILE);
-    products_sent();
-    products_done<0>();
-    settled(made);
     float inverse[2];
     FOR(e, 2) {
         float sum = rows.total[e] + from_lane(rows.total[e], 1);
@@ -216,18 +200,18 @@ static __device__ inline void hide(float (&score)[QUERIES / 2], int query, int k
 // The part of a tile of keys in the gradients of queries (half the rows or half the columns per warpgroup), when its turn has come:
 // added to those of the tiles before; the last one writes the result.
 enum { BY_ROWS = QUERIES == 128, PIECE = QUERIES * DEPTH / THREADS };
-static __device__ inline void hand_over(const float (&part)[PIECE], A *dq, float *sums, const int *turns, int i, int tile, int last,
+static __device__ inline void hand_over(const float (&part)[PIECE], A *dq, float *sums, const int *turns, int i, int turn, bool last,
                                         const Sizes &s) {
     float *sum = sums + (long)i * QUERIES * DEPTH;
-    if (tile) wait_turn(turns + i * (THREADS / 32), tile);
+    if (turn) wait_turn(turns + i * (THREADS / 32), turn);
     FOR(n, PIECE / 4) {
-        if (tile < last) {
-            if (tile) add_four(sum + n * THREADS * 4, part + n * 4);
+        if (!last) {
+            if (turn) add_four(sum + n * THREADS * 4, part + n * 4);
             else *(Run<float, 4> *)(sum + n * THREADS * 4) = *(const Run<float, 4> *)(part + n * 4);
             continue;
         }
         float all[4] = {};
-        if (tile) read_four(all, sum + n * THREADS * 4);
+        if (turn) read_four(all, sum + n * THREADS * 4);
         FOR(e, 4) all[e] = (all[e] + part[n * 4 + e]) * (float)s.scale;
         const int lane = threadIdx.x % 32, row = i * QUERIES + threadIdx.x % (BY_ROWS ? 256 : 128) / 32 * 16 + lane / 4;
         const int at = (BY_ROWS ? 0 : threadIdx.x / 128 * DEPTH / 2) + n * 8 + lane % 4 * 2;
@@ -240,7 +224,7 @@ static __device__ inline void hand_over(const float (&part)[PIECE], A *dq, float
 // so that the sums are the same every time. Blocks take numbers when they start: whom one waits for has started before it.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) flash_back(const Sizes s, A *dq, A *dk, A *dv, const A *g,
         const A *q, const A *k, const A *v, const float *notes, float *sums, int *turns) {
-    enum { TILE = KEYS * DEPTH * 2, SEEN = QUERIES * DEPTH * 2, PASSED = QUERIES * KEYS * 2, WARPS = THREADS / 32, STAGES = 3,
+    enum { TILE = KEYS * DEPTH * 2, SEEN = QUERIES * DEPTH * 2, PASSED = QUERIES * KEYS * 2, WARPS = THREADS / 32, STAGES = 3, UP = 0,
            EARLY = QUERIES * DEPTH == 4096 };  // there are registers for the gradients of weights while scores are at work
     SHARED_ROOM(room, 2 * TILE + STAGES * (2 * SEEN + 8 * QUERIES) + 2 * PASSED + 16)
     char *keys = room, *values = keys + TILE, *queries = values + TILE, *grads = queries + STAGES * SEEN;
@@ -251,22 +235,27 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) flash_back(const S
     __syncthreads();
     const int tiles = (s.columns + KEYS - 1) / KEYS, count = (s.rows + QUERIES - 1) / QUERIES;
     const Share share(*number, tiles, s.together);
-    const int group = share.group, tile = share.tile, batch = group / s.heads, head = group % s.heads;
+    const int group = share.group, tile = UP ? tiles - 1 - share.tile : share.tile, batch = group / s.heads, head = group % s.heads;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, own = uniform(warp / 4) * 64;  // own: rows of this warpgroup
     q += batch * s.q[0] + head * s.q[1], k += batch * s.k[0] + head * s.k[1], v += batch * s.v[0] + head * s.v[1];
     g += batch * s.o[0] + head * s.o[1], dq += batch * s.made[0][0] + head * s.made[0][1], notes += (long)group * s.rows;
     sums += (long)group * count * QUERIES * DEPTH + threadIdx.x * 4, turns += 1 + group * count * WARPS + warp;
     const float scale = (float)s.scale * LOG2_E;
-    auto last = [&](int i) {  // the last tile of keys that queries see
-        const int seen = ((i + 1) * QUERIES - 1) / KEYS;
-        return s.causal && seen < tiles ? seen : tiles - 1;
+    float for_keys[DEPTH / 2], for_values[DEPTH / 2], part[PIECE];
+    auto seen = [&](int i) {  // the last tile of keys that queries see
+        const int last = ((i + 1) * QUERIES - 1) / KEYS;
+        return s.causal && last < tiles ? last : tiles - 1;
     };
-    auto ended = [&](int i) { if (tile < last(i)) end_turn(turns + i * WARPS, tile); };
-    const int start = s.causal ? tile * KEYS / QUERIES : 0, from = (count - 1) * QUERIES;  // from the last queries to the first
+    auto handed = [&](int i) {
+        hand_over(part, dq, sums, turns, i, UP ? seen(i) - tile : tile, UP ? tile == 0 : tile == seen(i), s);
+    };
+    auto ended = [&](int i) { if (UP ? tile > 0 : tile < seen(i)) end_turn(turns + i * WARPS, UP ? seen(i) - tile : tile); };
+    const int start = s.causal ? tile * KEYS / QUERIES : 0, next = UP ? 1 : -1;
+    const int first = UP ? start : count - 1, from = first * QUERIES, steps = count - start;
     Loader<KEYS> key(k + (long)tile * KEYS * s.k[2], s.k[2]), value(v + (long)tile * KEYS * s.v[2], s.v[2]);
-    Loader<QUERIES, -1> query(q + from * s.q[2], s.q[2]), grad(g + from * s.o[2], s.o[2]);
+    Loader<QUERIES, UP ? 1 : -1> query(q + from * s.q[2], s.q[2]), grad(g + from * s.o[2], s.o[2]);
     auto fetched = [&](int i, int stage) {  // behind the end zeros: there the gradient is zero, too
-        const int left = i < start ? 0 : s.rows - i * QUERIES, at = threadIdx.x % QUERIES;
+        const int left = i < start || i >= count ? 0 : s.rows - i * QUERIES, at = threadIdx.x % QUERIES;
         query.next(queries + stage * SEEN, left);
         grad.next(grads + stage * SEEN, left);
         if (threadIdx.x < 2 * QUERIES)
@@ -275,17 +264,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) flash_back(const S
     };
     key.next(keys, s.columns - tile * KEYS);
     value.next(values, s.columns - tile * KEYS);
-    fetched(count - 1, 0);
+    fetched(first, 0);
     const Operand<0> asked = along_rows(keys + own * LINE), given = along_rows(values + own * LINE);
     const Operand<1> mixed = down_columns(keys + (BY_ROWS ? 0 : DEPTH == 128 ? own * 2 * LINE : own), 0);
-    float for_keys[DEPTH / 2], for_values[DEPTH / 2], part[PIECE];
     FOR(i, DEPTH / 2) for_keys[i] = for_values[i] = 0;
     auto for_queries = [&](int i) {
         const Operand<1> weights = down_columns(passed + i % 2 * PASSED + (BY_ROWS ? own * 2 * LINE : 0), 0);
         FOR(j, KEYS / 16) products(part, weights + j * 2 * ATOM, mixed + j * 2 * ATOM, j > 0, A{});
         products_sent();
     };
-    for (int i = count - 1, stage = 0; i >= start; i--, stage = stage == STAGES - 1 ? 0 : stage + 1) {
+    for (int t = 0, i = first, stage = 0; t < steps; t++, i += next, stage = stage == STAGES - 1 ? 0 : stage + 1) {
         char *const asking = queries + stage * SEEN, *const grad_here = grads + stage * SEEN;
         float score[QUERIES / 2], change[QUERIES / 2];
         unsigned weights[QUERIES / 16][4], changes[QUERIES / 16][4];
@@ -297,7 +285,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) flash_back(const S
         products_sent();
         if (EARLY) scores<KEYS, QUERIES>(change, given, along_rows(grad_here)), products_sent();
         for_queries(i + 1);  // at first of nothing, which nobody reads
-        fetched(i - 1, stage == STAGES - 1 ? 0 : stage + 1);
+        fetched(i + next, stage == STAGES - 1 ? 0 : stage + 1);
         products_done<EARLY ? 2 : 1>();
         settled(score);
         hide(score, i * QUERIES, tile * KEYS, s);
@@ -309,7 +297,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) flash_back(const S
         if (!EARLY) {
             products_done<0>();
             settled(part);
-            if (i < count - 1) hand_over(part, dq, sums, turns, i + 1, tile, last(i + 1), s);
+            if (t) handed(i - next);
         }
         products_begin();
         if (!EARLY) scores<KEYS, QUERIES>(change, given, along_rows(grad_here)), products_sent();
@@ -323,14 +311,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) flash_back(const S
             FOR(e, 4) change[n * 4 + e] = score[n * 4 + e] * (change[n * 4 + e] - two.at[e % 2]);
         }
         as_weights(changes, change);
-        if (EARLY && i < count - 1) hand_over(part, dq, sums, turns, i + 1, tile, last(i + 1), s);
         FOR(j, QUERIES / 16)
             store_four(part_of(passed + i % 2 * PASSED + j / 4 * KEYS * LINE, warp * 16 + lane % 16, j % 4 * 2 + lane / 16),
                        changes[j]);
         products_begin();
         gather<QUERIES>(for_keys, changes, down_columns(asking, QUERIES * LINE));
         products_sent();
-        if (i < count - 2) ended(i + 2);
+        if (EARLY && t) handed(i - next);
+        if (t) ended(i - next);
     }
     products_done<0>();
     settled(for_keys), settled(for_values);
@@ -339,12 +327,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) flash_back(const S
     __syncthreads();
     if (start < count) {
         products_begin();
-        for_queries(start);
+        for_queries(first + (steps - 1) * next);
         products_done<0>();
         settled(part);
-        if (start < count - 1) ended(start + 1);
-        hand_over(part, dq, sums, turns, start, tile, last(start), s);
-        ended(start);
+        handed(first + (steps - 1) * next);
+        ended(first + (steps - 1) * next);
     }
     __syncthreads();
     put<KEYS>(keys, for_keys, own, (float)s.scale, (float)s.scale);

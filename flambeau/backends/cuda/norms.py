@@ -35,10 +35,11 @@ static __device__ inline void weights(W *v, const P *weight, const Norm &f, cons
 }
 
 extern "C" __launch_bounds__(THREADS) __global__ void norm_rows(const Norm f, R *o, S *mean, S *inverse, const A *x,
-                                                                const P *weight, const P *bias) {
+                                                                const P *weight, const P *bias, const G *more, A *sums) {
     const W n = (W)f.s.n;
     for (Line l(f.s); l.more(); l.next()) {
-        const Share<A> a(x, l);
+        Share<A> a(x, l);
+        if (MORE) a.add(more, sums, l);
         W v[RUN], w[RUN], b[RUN], middle = 0, squares = 0;
         if (CENTRED) {
             l.each([&](int k) { a.get(v, l, k); FOR_RUN middle += v[j]; });
@@ -96,7 +97,7 @@ extern "C" __launch_bounds__(THREADS, RESIDENT) __global__ void norm_rows_grad(
             FOR_RUN v[j] = ((WEIGHT ? d[j] * w[j] : d[j]) - (v[j] - middle) * over * along - sum) * over;
             if (MORE) {
                 fetch(d, more + l.base, l, k);
-                FOR_RUN v[j] = d[j] + (W)value_of(to<R>(v[j]));
+                FOR_RUN v[j] = plain_sum(d[j], (W)value_of(to<R>(v[j])));
             }
             stored(o, l, k, v);
             if (TWICE) stored(twice, l, k, v);
@@ -184,7 +185,8 @@ def _run(*dtypes: np.dtype) -> int:
 
 
 def _forward(name: str, args: tuple[Any, ...], x: CudaArray, n: int, groups: int, per: int, weight: Any, bias: Any, eps: float,
-             centred: bool, dtype: Any = None) -> Any:
+             centred: bool, dtype: Any = None, more: CudaArray | None = None) -> Any:
+    """more: what is added to x before; the sum is then the last result."""
     if not all([a is None or is_real(a) for a in (x, weight, bias)]) or (
             weight is not None and bias is not None and weight.dtype != bias.dtype):
         return NotImplemented
@@ -194,35 +196,39 @@ def _forward(name: str, args: tuple[Any, ...], x: CudaArray, n: int, groups: int
     if not x.size:
         for s, value in ((mean, 0), (inverse, 1 / math.sqrt(eps) if eps else math.inf)):
             s.fill(value)
-        return (out, *saved)
-    x = contiguous(x)
+        return (out, *saved, *(() if more is None else (windows.empty(x.shape, x.dtype),)))
+    x, sums = contiguous(x), () if more is None else (windows.empty(x.shape, x.dtype),)
     weight, bias = (None if a is None else contiguous(a) for a in (weight, bias))
     given = weight if weight is not None else bias
     flags = _flags(CENTRED=centred, WEIGHT=weight is not None, BIAS=bias is not None, PER=1 if per == 1 else 0, SUMS=0, WANTED=1,
-                   MORE=0, TWICE=0)
-    plan(_ROWS, "norm_rows", _row_types(x, x.dtype, out.dtype, inverse.dtype, given), flags, x.size // n, n, 1,
-         _run(x.dtype, out.dtype), "pppppp", struct.pack("d3q", eps, groups, n // per, per), device_index(x)).run(
-        out, mean, inverse, x, x if weight is None else weight, x if bias is None else bias)
-    return (out, *saved)
+                   MORE=more is not None, TWICE=0)
+    more = x if more is None else contiguous(more)
+    plan(_ROWS, "norm_rows", _row_types(x, more.dtype, out.dtype, inverse.dtype, given), flags, x.size // n, n, 1,
+         _run(x.dtype, out.dtype, more.dtype), "p" * 8, struct.pack("d3q", eps, groups, n // per, per), device_index(x)).run(
+        out, mean, inverse, x, x if weight is None else weight, x if bias is None else bias, more, *(sums or (x,)))
+    return (out, *saved, *sums)
 
 
-@enter("layer_norm", repeatable=True, narrow=(0,), typed=5)
-def layer_norm(x: CudaArray, dims: int, weight: Any, bias: Any, eps: float, dtype: Any = None) -> Any:
-    """dtype: of the result, where that is rounded to another one than x has; likewise below."""
+@enter("layer_norm", repeatable=True, narrow=(0,), typed=5, plus=6)
+def layer_norm(x: CudaArray, dims: int, weight: Any, bias: Any, eps: float, dtype: Any = None,
+               more: CudaArray | None = None) -> Any:
+    """dtype: of the result, where that is rounded to another one than x has; more: what is added to x before, which gives a last
+    result, the sum; likewise below."""
     shape = x.shape[x.ndim - dims:]
     return _forward("layer_norm_shaped", (x, shape, weight, bias, eps), x, math.prod(shape), 1, 1, weight, bias, eps, True,
-                    dtype)
+                    dtype, more)
 
 
-@enter("layer_norm_shaped", repeatable=True, narrow=(0,), typed=5)
-def layer_norm_shaped(x: CudaArray, shape: Any, weight: Any, bias: Any, eps: float, dtype: Any = None) -> Any:
-    return layer_norm(x, len(shape), weight, bias, eps, dtype)
+@enter("layer_norm_shaped", repeatable=True, narrow=(0,), typed=5, plus=6)
+def layer_norm_shaped(x: CudaArray, shape: Any, weight: Any, bias: Any, eps: float, dtype: Any = None,
+                      more: CudaArray | None = None) -> Any:
+    return layer_norm(x, len(shape), weight, bias, eps, dtype, more)
 
 
-@enter("rms_norm", repeatable=True, narrow=(0,), typed=4)
-def rms_norm(x: CudaArray, dims: int, weight: Any, eps: float, dtype: Any = None) -> Any:
+@enter("rms_norm", repeatable=True, narrow=(0,), typed=4, plus=5)
+def rms_norm(x: CudaArray, dims: int, weight: Any, eps: float, dtype: Any = None, more: CudaArray | None = None) -> Any:
     return _forward("rms_norm", (x, dims, weight, eps), x, math.prod(x.shape[x.ndim - dims:]), 1, 1, weight, None, eps, False,
-                    dtype)
+                    dtype, more)
 
 
 @enter("group_norm", repeatable=True)

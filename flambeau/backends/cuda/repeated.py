@@ -72,8 +72,7 @@ def _into(target: CudaArray, name: str, *args: Any) -> bool:
 def _attached() -> Any:
     """The library, told of all that it uses of Python's; in the order of struct arrays."""
     objects = (CudaArray, memory.Block, memory.Pages, float, int, bool, str, tuple, list, type(type(_BYTE)),
-               _BYTE, "used", "home", storage, memory.freed, _first_time, _first_time_into, _compute, _into,
-               True)
+               _BYTE, "used", "home", storage, memory.freed, _first_time, _first_time_into, _compute, _into, True)
     functions = [*_numpy(94, 282), *toolchain.interpreter("PyObject_Vectorcall")]
     _kept.append(objects)
     native = library()

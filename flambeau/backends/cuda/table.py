@@ -16,11 +16,12 @@ PRODUCTS: set[str] = set()
 OVER: dict[str, int] = {}
 ADDED: dict[str, int] = {}
 TWICE: dict[str, int] = {}
+PLUS: dict[str, int] = {}
 
 
 def kernel(*names: str, repeatable: bool = False, into: bool = False, narrow: tuple[int, ...] = (), typed: int | None = None,
            pitched: int | None = None, product: bool = False, over: int | None = None, added: int | None = None,
-           twice: int | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+           twice: int | None = None, plus: int | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Enters a function under these names. It may return NotImplemented for arguments that are left to others.
 
     repeatable: what it does follows from the geometry of its arrays and from its other arguments, and it is nothing but
@@ -37,6 +38,8 @@ def kernel(*names: str, repeatable: bool = False, into: bool = False, narrow: tu
     over: the argument that may lie where the first result goes (`into`), element for element.
     added: the argument, which may be left out, that is added to the first result: as if that had been done afterwards.
     twice: the argument, which may be left out, that says in which dtype the first result is written once more, as the last one.
+    plus: the argument, which may be left out, that is added to the first one before, also in half precision; the sum is the last
+    result then.
     """
     def enter(function: Callable[..., Any]) -> Callable[..., Any]:
         for name in names:
@@ -45,7 +48,8 @@ def kernel(*names: str, repeatable: bool = False, into: bool = False, narrow: tu
             for column, holds in ((REPEATABLE, repeatable), (INTO, into), (PRODUCTS, product)):
                 if holds:
                     column.add(name)
-            for column, place in ((TYPED, typed), (PITCHED, pitched), (OVER, over), (ADDED, added), (TWICE, twice)):
+            for column, place in ((TYPED, typed), (PITCHED, pitched), (OVER, over), (ADDED, added), (TWICE, twice),
+                                  (PLUS, plus)):
                 if place is not None:
                     column[name] = place
         return function

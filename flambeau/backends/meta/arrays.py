@@ -70,8 +70,7 @@ def _space(nbytes: int) -> ndarray:
         length = min(length, _LARGEST)
         while True:
             try:
-                pages = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE,
-                                  prot=mmap.PROT_READ)
+                pages = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE, prot=mmap.PROT_READ)
                 break
             except OSError:  # a limit on the address space
                 length >>= 1

@@ -78,9 +78,7 @@ def _object_attribute(w: Any, o: Any, kind: type, name: str) -> Any:
     w.note(Inherited, kind, name, found)
     if not own:
         w.note(Kind, o, None, kind)
-    if found is not MISSING and type(found) not in _ATTRIBUTES:
-        for part in ("__get__", "__set__", "__delete__"):  # it may become a descriptor
-            w.note(Inherited, type(found), part, inherited(type(found), part))
+    _as_descriptor(w, found)
     if found is not MISSING and (hasattr(type(found), "__set__") or hasattr(type(found), "__delete__")):
         return _descriptor(w, o, kind, name, found, own)
     table = o.__dict__ if kind.__dictoffset__ else None
@@ -100,6 +98,14 @@ def _object_attribute(w: Any, o: Any, kind: type, name: str) -> Any:
     return _bound(w, o, kind, name, found)
 
 
+def _as_descriptor(w: Any, found: Any) -> None:
+    """What a class has under a name may be of a class that makes it a descriptor later."""
+    if found is not MISSING and type(found) not in _ATTRIBUTES:
+        w.note(Kind, found, None, type(found))
+        for part in ("__get__", "__set__", "__delete__"):
+            w.note(Inherited, type(found), part, inherited(type(found), part))
+
+
 def _descriptor(w: Any, o: Any, kind: type, name: str, found: Any, own: bool) -> Any:
     if issubclass(kind, tuple) and type(found) is property and type(found.fget) is operator.itemgetter:
         return getattr(o, name)
@@ -110,7 +116,7 @@ def _descriptor(w: Any, o: Any, kind: type, name: str, found: Any, own: bool) ->
             if inherited(kind, "__getattr__") is MISSING:
                 w.note(Inherited, kind, "__getattr__", MISSING)
                 raise
-            return _fallback(w, o, kind, name)
+        return _fallback(w, o, kind, name)  # (outside, as its errors are not those of the handler)
     if type(found) is MemberDescriptorType:
         if inherited(kind, "__getattr__") is not MISSING:
             return _unsure(w, o, name)
@@ -142,7 +148,7 @@ def _bound(w: Any, o: Any, kind: type, name: str, found: Any) -> Any:
         return MethodType(found, o)
     if sort is staticmethod:
         return found.__func__
-    if sort is classmethod:
+    if sort is classmethod and type(found.__func__) is FunctionType:
         return MethodType(found.__func__, kind)
     if sort in (MethodDescriptorType, WrapperDescriptorType, BuiltinFunctionType) or not hasattr(sort, "__get__"):
         return getattr(o, name)
@@ -185,16 +191,18 @@ def _module_attribute(w: Any, o: Any, name: str) -> Any:
         return _unsure(w, o, name)
     w.note(Kind, o, None, type(o))
     value = table.get(name, MISSING)
-    if value is MISSING and ours:
-        value = getattr(o, name)  # loaded when it is first asked for
-        if name in table:
-            w.note(Entry, table, name, value)
-        w.known[id(value)] = value
-        return value
-    if value is MISSING and "__getattr__" in table:
-        return _unsure(w, o, name)
+    if value is MISSING:
+        ask = w.note(Entry, table, "__getattr__", table.get("__getattr__", MISSING))
+        if not ours and ask is not MISSING:
+            return _unsure(w, o, name)
+        try:
+            value = getattr(o, name) if ours else MISSING  # loaded when it is first asked for
+            w.known[id(value)] = value
+            return getattr(o, name) if value is MISSING else value
+        finally:
+            w.note(Entry, table, name, table.get(name, MISSING))
     w.note(Entry, table, name, value)
-    return getattr(o, name) if value is MISSING else value
+    return value
 
 
 def _class_attribute(w: Any, o: Any, kind: type, name: str) -> Any:
@@ -207,6 +215,7 @@ def _class_attribute(w: Any, o: Any, kind: type, name: str) -> Any:
         for looked in (name, "__getattribute__", "__getattr__"):
             w.note(Inherited, kind, looked, inherited(kind, looked))
     w.note(Inherited, o, name, found)
+    _as_descriptor(w, found)
     if above is not MISSING and hasattr(type(above), "__set__"):
         if name in ("__name__", "__qualname__", "__module__", "__mro__", "__doc__", "__bases__") and kind is type:
             return w.note(Slot, o, name, getattr(o, name))
@@ -218,7 +227,7 @@ def _class_attribute(w: Any, o: Any, kind: type, name: str) -> Any:
     sort = type(found)
     if sort is staticmethod:
         return found.__func__
-    if sort is classmethod:
+    if sort is classmethod and type(found.__func__) is FunctionType:
         return MethodType(found.__func__, o)
     if sort in (FunctionType, property, MethodDescriptorType, WrapperDescriptorType, BuiltinFunctionType) or (
             not hasattr(sort, "__get__")):
@@ -260,11 +269,12 @@ def _tensor_attribute(w: Any, o: Any, kind: type, name: str) -> Any:
         elif id(o) in w.known:
             w.note(Entry, o.__dict__, name, o.__dict__[name])
         return getattr(o, name)
+    if id(o) in w.known and not given:  # which may be given one of its own
+        w.note(Entry, o.__dict__, name, o.__dict__.get(name, MISSING))
     if type(found) is FunctionType:
         return MethodType(found, o)
     if found is MISSING and not given:  # there is no such attribute: of a tensor that the call made, for sure
-        if id(o) in w.known:
-            w.note(Entry, o.__dict__, name, MISSING)
+        w.note(Inherited, kind, "__getattr__", inherited(kind, "__getattr__"))
         return getattr(o, name)
     w.fail(f"a tensor's '{name}' is looked at")
     return getattr(o, name)

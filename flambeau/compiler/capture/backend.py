@@ -36,6 +36,19 @@ def of_geometry(backend: Any, name: str) -> Any:
     return lambda x, *args, **kwargs: function(stripped(x), *args, **kwargs)
 
 
+def placed(backend: Any, name: str) -> Any:
+    """The function of a backend that says where in its storage an array begins."""
+    function = getattr(backend, name)
+
+    def asked(x: Any) -> int:
+        recorder = active()
+        if recorder is not None:
+            recorder.place_asked(x)
+        return function(stripped(x))
+
+    return asked
+
+
 def window(backend: Any, name: str) -> Any:
     """A function of a backend that gives another window onto the same memory."""
     function = getattr(backend, name)
@@ -44,14 +57,14 @@ def window(backend: Any, name: str) -> Any:
 
 MAKERS = (
     "empty", "zeros", "full", "empty_strided", "like", "ordered", "arange", "linspace", "logspace", "eye", "empty_like")
-GEOMETRY = ("strides", "storage_offset", "address", "is_contiguous", "Storage", "is_shared")
+GEOMETRY = ("strides", "address", "is_contiguous", "Storage", "is_shared")
 VIEWS = ("as_strided", "over_bytes", "storage_bytes", "settled")
 
 
 def wrapped(backend: Any) -> dict[str, Any]:
     """What a traced backend has of its own: functions of the plain one, by name."""
-    return {name: wrap(backend, name) for wrap, names in ((making, MAKERS), (of_geometry, GEOMETRY), (window, VIEWS))
-            for name in names}
+    return {name: wrap(backend, name) for wrap, names in ((making, MAKERS), (of_geometry, GEOMETRY), (window, VIEWS),
+                                                          (placed, ("storage_offset",))) for name in names}
 
 
 globals().update(wrapped(cpu))

@@ -13,13 +13,13 @@ import itertools
 import math
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
-from types import BuiltinFunctionType, FunctionType, MethodType
+from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType
 from typing import Any
 
 from ...tensors.parameter import Parameter
 from ...tensors.tensor import Size, Tensor
 from .files import TRUSTED
-from .reads import CONTAINERS, MISSING, SCALARS, Function, Inherited, Kind, Setting, inherited
+from .reads import CONTAINERS, MISSING, SCALARS, Function, Inherited, Kind, Setting, changeable, inherited
 from .symbolic import SymFloat, checked, expression_of, settled
 
 _SIMPLE = (abs, round, divmod, pow, ord, chr, int, float, bool, complex, str, bytes, repr, bin, hex, oct, format, slice, range)
@@ -33,7 +33,7 @@ _READS = {list: ("index", "count", "copy", "__len__", "__contains__", "__getitem
 _OF_DICTS = ("get", "keys", "values", "items", "copy", "__contains__", "__getitem__", "__len__")
 _CHANGES = frozenset("append extend insert pop remove clear sort reverse update setdefault popitem add discard __setitem__ "
                      "__delitem__ difference_update intersection_update symmetric_difference_update move_to_end".split())
-_HEAP = 1 << 9  # of a class's __flags__: it was made by a class statement
+_DIGITS = 600  # of a number that Python may refuse to read
 _FROZEN = (*SCALARS, tuple, range, slice, Size, frozenset)
 
 
@@ -59,6 +59,8 @@ def _as_itself(f: Any, seen: Any) -> Any:
 
 
 def _builtin(w: Any, f: Any) -> Any:
+    if type(f) is MethodDescriptorType:  # list.index(some, 1)
+        return lambda *args, **kwargs: _builtin(w, f.__get__(args[0]))(*args[1:], **kwargs) if args else f(**kwargs)
     owner = getattr(f, "__self__", None)
     if f in _HANDLED:
         return functools.partial(_HANDLED[f], w)
@@ -89,14 +91,20 @@ def _builtin(w: Any, f: Any) -> Any:
 
 def _checked(w: Any, f: Callable[..., Any]) -> Callable[..., Any]:
     """f with arguments whose content is all that counts."""
-    shows = f in (str, repr, format) or f.__name__ == "format"
+    shows = f in (str, repr, format) or f.__name__ in ("format", "format_map")
+    if f.__name__ == "format" and "n}" in str(getattr(f, "__self__", "")):
+        w.fail("a number is shown as the locale wants it")
     searched = getattr(f, "__self__", None) if f.__name__ in ("index", "count") else None
 
     def call(*args: Any, **kwargs: Any) -> Any:
         for a in (*args, *kwargs.values()):
             w.operand(a, f"'{f.__name__}'")
-            if shows and issubclass(type(a), (Tensor, tuple)):
+            if f not in (int, float, bool):
+                w.by_numpy(a)
+            if shows:
                 w.shown(a)
+            if type(a) in (str, bytes) and ((f is int and len(a) > _DIGITS) or (f is format and a[-1:] in ("n", b"n"))):
+                w.fail("settings of Python or of the locale say how a number is read or shown")
             if type(searched) is tuple:
                 w._contains(searched, a)
         return f(*(args if f in (abs, pow) else settled(args)), **settled(kwargs))
@@ -107,6 +115,7 @@ def _element(w: Any, value: Any) -> Any:
     """An item that is compared, added or hashed."""
     if type(value) not in SCALARS:
         w.compared(value)
+        w.by_numpy(value)
     return value
 
 
@@ -114,6 +123,8 @@ def _fold(w: Any, f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     if kwargs.get("key") is not None:
         kwargs["key"] = w.call(kwargs["key"])
     if len(args) == 1 or (args and f in (sum, any, all, sorted)):
+        for start in args[1:] if f is not sum else (*args[1:], *kwargs.values()):
+            w.operand(start, f"'{f.__name__}'")
         first = map(functools.partial(_element, w), w.collected(args[0]) if f is sorted else w.iterable(args[0]))
         made = f(first, *args[1:], **kwargs)
     else:
@@ -172,7 +183,8 @@ def _container(w: Any, f: Any, owner: Any, kind: type) -> Any:
         return f
     if name in ("get", "__getitem__", "__contains__") and issubclass(type(owner), dict):
         def entry(key: Any, *default: Any) -> Any:
-            if not w._contains(owner, key):
+            w.identity(key)
+            if w.reason is not None or not w._contains(owner, key):
                 return f(key, *default)
             return w.item(owner, key) if name != "__contains__" else True
         return entry
@@ -182,8 +194,8 @@ def _container(w: Any, f: Any, owner: Any, kind: type) -> Any:
         for a in args:
             w.operand(a, f"'{name}'")
             w.identity(a)
-            if name in ("index", "count") and type(a) not in SCALARS:
-                w.identity(tuple(owner))
+            if name in ("index", "count"):
+                w._contains(owner, a)
         made = f(*args)
         return made if type(made) in SCALARS else w.made(made)
     return read
@@ -193,6 +205,9 @@ def _change(w: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
     """A change of a container that the call made."""
     if type(f.__self__) is not list or f.__name__ == "remove":
         w.identity(args)
+    if f.__name__ in ("remove", "sort") and type(f.__self__) is list:
+        for value in f.__self__:
+            _element(w, value)
     if f.__name__ in ("extend", "update", "difference_update", "intersection_update"):
         take = functools.partial(_pairs, w) if issubclass(type(f.__self__), dict) else w.collected
         args = tuple(map(take, args))
@@ -206,6 +221,7 @@ def _len(w: Any, value: Any) -> int:
     kind = type(value)
     if issubclass(type(value), Tensor):
         w.metadata(value)
+        w._method_of(value, "__len__")
         return len(value)
     if issubclass(kind, tuple) and kind not in _FROZEN:
         w.behaviour(kind)
@@ -229,7 +245,7 @@ def _class_of(w: Any, value: Any) -> None:
 
 
 def _bases_of(w: Any, kind: Any) -> None:
-    if isinstance(kind, type) and kind.__flags__ & _HEAP and not kind.__module__.startswith("flambeau"):
+    if isinstance(kind, type) and changeable(kind) and not kind.__module__.startswith("flambeau"):
         w.note(Inherited, kind, None, kind.__mro__)
 
 
@@ -332,8 +348,10 @@ def _construct(w: Any, kind: Any) -> Any:
         return functools.partial(_reversed, w)
     if kind in _MAKING:
         return lambda *args: w.made(kind(*[w.collected(a) if kind in (list, tuple) else w.iterable(a) for a in args]))
-    if kind in (map, filter):
-        return lambda f, *parts: w.made(kind(None if f is None else w.call(f), *[w.iterable(p) for p in parts]))
+    if kind is map:
+        return lambda f, *parts: w.made(map(w.call(f), *[w.iterable(p) for p in parts]))
+    if kind is filter:
+        return functools.partial(_filter, w)
     if kind in (dict, OrderedDict):
         return lambda *args, **kwargs: w.made(kind(*[_pairs(w, a) for a in args], **kwargs))
     if kind in (functools.partial, object, super, itertools.repeat):
@@ -346,6 +364,11 @@ def _pairs(w: Any, value: Any) -> Any:
     if issubclass(type(value), dict) or hasattr(type(value), "keys"):
         return w.keywords(value)
     return value if type(value) in SCALARS else w.iterables(value)
+
+
+def _filter(w: Any, f: Any, items: Any) -> Any:
+    ask = w.test if f is None else (lambda item, asked=w.call(f): w.test(asked(item)))
+    return w.made(filter(ask, w.iterable(items)))
 
 
 def _reversed(w: Any, value: Any) -> Any:
@@ -393,6 +416,7 @@ def _instance(w: Any, kind: Any) -> Any:
         return _checked(w, kind)
     if issubclass(kind, BaseException) and type(kind.__init__) is not FunctionType and (
             type(kind.__new__) is BuiltinFunctionType):
+        w.behaviour(kind)
         return lambda *args, **kwargs: w.made(kind(*args, **kwargs))
     setup = inherited(kind, "__init__")
     if issubclass(kind, tuple) and getattr(kind.__new__, "__module__", "").startswith("namedtuple_") and type(kind) is type:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ...autograd.node import AccumulateGrad
+from ...autograd.views import outdated
 from ...backends.pending import bits
 from ...tensors.device import device
 from ...tensors.dtypes import dtype
@@ -30,6 +31,11 @@ CONTAINERS = frozenset((list, dict, set, OrderedDict, defaultdict))
 
 
 _bits = struct.Struct("dd").pack
+
+
+def by_value(kind: type) -> bool:
+    """Whether values of a type are compared by what they are: which object holds them is not known then."""
+    return kind in (float, complex, int, bool, str, bytes, tuple, Size, slice) or issubclass(kind, (np.generic, SymFloat))
 
 
 def same(now: Any, then: Any) -> bool:
@@ -139,6 +145,34 @@ def inherited(kind: type, name: str) -> Any:
     return MISSING
 
 
+_flags, _HEAP = type.__dict__["__flags__"].__get__, 1 << 9
+
+
+def changeable(kind: type) -> bool:
+    """Whether a class was made by a class statement: it can be given other methods."""
+    return bool(_flags(kind) & _HEAP)
+
+
+class Behaviour(Read):
+    """What a class and its bases say about operators, builtins and attributes: all that has a name like `__this__`."""
+
+    __slots__ = ()
+
+    def __init__(self, kind: type):
+        super().__init__(kind, "__class__", self._of(kind))
+
+    @staticmethod
+    def _of(kind: type) -> tuple[Any, ...]:
+        return tuple([part for base in _bases(kind) if changeable(base) for name, value in _table(base).items()
+                      if name.startswith("__") for part in (base, name, value)])
+
+    def now(self) -> Any:
+        return self._of(self.owner)
+
+    def values(self) -> Any:
+        return ()
+
+
 class Content(Read):
     """All that a list, dict or set holds, and in which order."""
 
@@ -200,9 +234,10 @@ class Metadata(Read):
 
     @staticmethod
     def _of(tensor: Any) -> tuple[Any, ...]:
-        array, node = tensor._array, tensor._node
+        array, node, base = tensor._array, tensor._node, tensor._base
         return (tensor.__class__, array.shape, array.strides, array.dtype.num, bits(array),
-                None if node is None else node.__class__ is AccumulateGrad)
+                None if node is None else node.__class__ is AccumulateGrad,
+                None if base is None else (base._node is None, outdated(tensor)))
 
     def now(self) -> Any:
         return self._of(self.owner)

@@ -2,11 +2,10 @@
 
 `rewritten(function)` gives a function that does the same, with the same globals, closure, defaults and line numbers, but in
 whose code each attribute, subscript, call, operator, loop, test and store goes through a function of helpers.py: `o.a` becomes
-`_fl_attribute(o, "a")`, `f(x)` becomes `_fl_call(f)(x)`, and so on. What is called in the end, and in which order, stays as
-it was; `_fl_call` gives back the function itself wherever there is nothing to add, so that frames look as they always do.
-
-The source is found by file and line, and it counts only if it compiles to the very code that the function has: a file that
-was edited meanwhile, or code without a source, cannot be rewritten, and nothing is known about it then.
+`attribute(o, "a")`, `f(x)` becomes `call(f)(x)`, and so on. What is called in the end, and in which order, stays as it was;
+`call` gives back the function itself wherever there is nothing to add, so that frames look as they always do. Helpers are
+constants of the code, so that it has no variables but the function's own. Nothing is known of a function whose source is not
+to be had (source.py).
 """
 
 from __future__ import annotations
@@ -14,15 +13,13 @@ import __future__
 
 import ast
 import builtins
-import contextlib
 import copy
 import dis
-import linecache
-import re
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import CodeType, FunctionType
 from typing import Any
+
+from .source import Unsupported, node_of, quietly
 
 _BINARY = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "truediv", ast.FloorDiv: "floordiv", ast.Mod: "mod",
            ast.Pow: "pow", ast.MatMult: "matmul", ast.LShift: "lshift", ast.RShift: "rshift", ast.BitOr: "or_",
@@ -36,91 +33,6 @@ _REFUSED = (ast.ClassDef, ast.Global, ast.Nonlocal, ast.AsyncFunctionDef, ast.As
             *([ast.TemplateStr] if hasattr(ast, "TemplateStr") else []))
 _WORDS = {ast.Global: "a global statement", ast.Nonlocal: "a nonlocal statement", ast.ClassDef: "a class statement",
           ast.Match: "a match statement", ast.Import: "an import statement", ast.ImportFrom: "an import statement"}
-
-
-class Unsupported(Exception):
-    """The function cannot be rewritten; the text says why."""
-
-
-@contextlib.contextmanager
-def _quietly() -> Iterator[None]:
-    """Python has said once what it thinks of a file. (`catch_warnings` would make it repeat what it said of others, too.)"""
-    filters, mine = warnings.filters, [("ignore", None, SyntaxWarning, None, 0),
-                                       ("ignore", re.compile("invalid escape"), DeprecationWarning, None, 0)]
-    filters[:0] = mine
-    try:
-        yield
-    finally:
-        for one in mine:
-            filters.remove(one)
-
-
-# ------------------------------------------------------------------------------------------------------ finding the source
-class _File:
-    """A source file: its functions as trees, and the code that they compile to."""
-
-    def __init__(self, file: str, lines: list[str]):
-        self.lines = lines
-        with _quietly():
-            self._read(file, ast.parse("".join(lines)))
-
-    def _read(self, file: str, tree: ast.Module) -> None:
-        self.nodes: dict[tuple[str, int], list[Any]] = {}
-        for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef):
-                first = min([node.lineno, *[d.lineno for d in node.decorator_list]])
-                self.nodes.setdefault((node.name, first), []).append(node)
-            elif isinstance(node, ast.Lambda):
-                self.nodes.setdefault(("<lambda>", node.lineno), []).append(node)
-        self.codes: dict[tuple[str, int], list[CodeType]] = {}
-        stack = [compile(tree, file, "exec", 0, True)]
-        while stack:
-            code = stack.pop()
-            self.codes.setdefault((code.co_name, code.co_firstlineno), []).append(code)
-            stack += [c for c in code.co_consts if isinstance(c, CodeType)]
-
-    def node(self, code: CodeType) -> Any:
-        """The tree of a function, if the file still says what the function does."""
-        place = code.co_name, code.co_firstlineno
-        if not any(_same(code, found) for found in self.codes.get(place, ())):
-            return None
-        found = self.nodes.get(place, [])
-        if len(found) > 1:  # functions on one line are told apart by their columns and their arguments
-            given = list(code.co_varnames[:code.co_argcount])
-            found = [n for n in found if _holds(n, code) and [a.arg for a in (*n.args.posonlyargs, *n.args.args)] == given]
-            if len({ast.dump(n) for n in found}) > 1:
-                return None
-        return found[0] if found else None
-
-
-def _holds(node: Any, code: CodeType) -> bool:
-    """Whether a lambda's body is where this code comes from."""
-    body = node.body
-    if not isinstance(node, ast.Lambda):
-        return False
-    first, last = (body.lineno, body.col_offset), (body.end_lineno, body.end_col_offset)
-    places = [p for p in code.co_positions() if None not in p and (p[2], p[3]) != (0, 0)]
-    return bool(places) and all(first <= (p[0], p[2]) and (p[1], p[3]) <= last for p in places) and (
-        min((p[0], p[2]) for p in places) == first or max((p[1], p[3]) for p in places) == last)
-
-
-_files: dict[str, _File] = {}
-
-
-def _node(code: CodeType, table: dict[str, Any]) -> Any:
-    lines = linecache.getlines(code.co_filename, table)
-    known = _files.get(code.co_filename)
-    if lines and (known is None or (known.lines is not lines and known.lines != lines)):
-        try:
-            _files[code.co_filename] = known = _File(code.co_filename, lines)
-        except (SyntaxError, ValueError):
-            known = None
-    if not lines or known is None:
-        raise Unsupported(f"the source of '{code.co_name}' is not to be had")
-    found = known.node(code)
-    if found is None:
-        raise Unsupported(f"the source of '{code.co_name}' is not what it was when it was loaded")
-    return found
 
 
 def _wrapped(node: Any, code: CodeType, names: list[str]) -> ast.Module:
@@ -141,7 +53,7 @@ def _types() -> dict[str, Any]:
 
 def _compiled(module: ast.Module, code: CodeType) -> CodeType:
     flags = code.co_flags & _FUTURE
-    with _quietly():
+    with quietly():
         stack = [compile(module, code.co_filename, "exec", flags, True)]
     while stack:
         part = stack.pop()
@@ -158,18 +70,11 @@ def _named(code: CodeType, old: str, new: str) -> CodeType:
 
 
 _NAME = "_fl_function"
+_OURS = object()
+_HELPER = "\0the helper "  # with a name: a constant that no source has
 _FUTURE = 0
 for _name in __future__.all_feature_names:
     _FUTURE |= getattr(__future__, _name).compiler_flag
-
-
-def _same(a: CodeType, b: CodeType) -> bool:
-    """Whether two code objects do the same."""
-    if (a.co_code != b.co_code or a.co_names != b.co_names or a.co_varnames != b.co_varnames
-            or a.co_freevars != b.co_freevars or len(a.co_consts) != len(b.co_consts) or a.co_flags != b.co_flags):
-        return False
-    return all(_same(x, y) if isinstance(x, CodeType) and isinstance(y, CodeType) else repr(x) == repr(y)
-               for x, y in zip(a.co_consts, b.co_consts))
 
 
 def _bare(node: Any) -> Any:
@@ -191,17 +96,16 @@ def _arguments(args: ast.arguments) -> list[ast.arg]:
 
 # -------------------------------------------------------------------------------------------------------------- rewriting
 class _Rewriter(ast.NodeTransformer):
-    """Puts the helpers in. (`helpers` collects the names that are used.)"""
+    """Puts the helpers in: as constants that are no names yet."""
 
     def __init__(self, owner: str | None, ours: bool, texts: bool):
-        self.owner, self.ours, self.helpers, self.temporaries = owner, ours, set(), 0
+        self.owner, self.ours, self.temporaries = owner, ours, 0
         self.texts = texts  # annotations are not evaluated
 
     def call(self, at: ast.AST, helper: str, *args: Any) -> Any:
         """helper(*args) as an expression; strings are constants."""
-        self.helpers.add(f"_fl_{helper}")
         given = [ast.Constant(a) if isinstance(a, str) else a for a in args]
-        made = ast.Call(ast.Name(f"_fl_{helper}", ast.Load()), given, [])
+        made = ast.Call(ast.Constant(_HELPER + helper), given, [])
         for part in (made, made.func, *[a for a, b in zip(given, args) if isinstance(b, str)]):
             ast.copy_location(part, at)
         return made
@@ -210,6 +114,14 @@ class _Rewriter(ast.NodeTransformer):
         if self.owner and name.startswith("__") and not name.endswith("__") and self.owner.strip("_"):
             return f"_{self.owner.lstrip('_')}{name}"
         return name
+
+    def renamed(self, tree: Any) -> Any:
+        """A class's private names are other ones than its source says, those of variables too."""
+        for node in ast.walk(tree):
+            for field in ("id", "arg", "name") if not isinstance(node, (ast.keyword, ast.alias)) else ():
+                if isinstance(name := getattr(node, field, None), str):
+                    setattr(node, field, self.mangled(name))
+        return tree
 
     def generic_visit(self, node: Any) -> Any:
         if isinstance(node, _REFUSED) and not (self.ours and isinstance(node, (ast.Import, ast.ImportFrom))):
@@ -268,13 +180,32 @@ class _Rewriter(ast.NodeTransformer):
         kinds = [_COMPARE[type(op)] for op in node.ops]
         if len(kinds) == 1:
             return self.call(node, "compare", kinds[0], self.visit(node.left), self.visit(node.comparators[0]))
+        if not {"is", "is not", "in", "not in"}.isdisjoint(kinds):
+            return self.chain(node, kinds)
         node.left = self.call(node.left, "compared", self.visit(node.left))
         node.comparators = [self.call(c, "compared", self.visit(c)) for c in node.comparators]
         return node
 
+    def chain(self, node: ast.Compare, kinds: list[str]) -> Any:
+        """a < b is c, as (a < b) and (b is c) with one b."""
+        left, made = self.visit(node.left), []
+        for kind, part in zip(kinds, node.comparators):
+            name, right = f".t{self.temporaries}", self.visit(part)
+            self.temporaries += 1
+            if part is not node.comparators[-1]:
+                right = ast.copy_location(ast.NamedExpr(ast.copy_location(ast.Name(name, ast.Store()), part), right), part)
+            made.append(self.call(node, "compare", kind, left, right))
+            left = self.loaded(part, name)
+        return ast.copy_location(ast.BoolOp(ast.And(), [*[self.call(node, "test", m) for m in made[:-1]], made[-1]]), node)
+
     def test(self, node: Any) -> Any:
+        """An expression whose truth is asked: once, of each part of it that Python asks."""
+        if isinstance(node, ast.BoolOp):
+            node.values = [self.test(v) for v in node.values]
+            return node
+        plain = isinstance(node, (ast.Constant, ast.Compare)) and len(getattr(node, "ops", "1")) == 1
         made = self.visit(node)
-        return made if isinstance(node, (ast.Constant, ast.Compare)) and len(getattr(node, "ops", "1")) == 1 else (
+        return made if plain or (isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)) else (
             self.call(node, "test", made))
 
     def visit_BoolOp(self, node: ast.BoolOp) -> Any:
@@ -316,6 +247,9 @@ class _Rewriter(ast.NodeTransformer):
     visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = _comprehension
 
     def visit_FormattedValue(self, node: ast.FormattedValue) -> Any:
+        last = node.format_spec and node.format_spec.values[-1:]
+        if last and (not isinstance(last[0], ast.Constant) or str(last[0].value).endswith("n")):
+            raise Unsupported("a number is shown as the locale wants it")
         node.value = self.call(node.value, "shown", self.visit(node.value))
         node.format_spec = node.format_spec and self.visit(node.format_spec)
         return node
@@ -347,7 +281,7 @@ class _Rewriter(ast.NodeTransformer):
         node.body = self.block(node.body)
         if node.args.kwarg:
             fresh = self.call(node, "made", ast.copy_location(ast.Name(node.args.kwarg.arg, ast.Load()), node))
-            node.body.insert(0, ast.copy_location(ast.Expr(fresh), node))
+            node.body.insert(ast.get_docstring(node, False) is not None, ast.copy_location(ast.Expr(fresh), node))
         return node
 
     def block(self, statements: list[Any]) -> list[Any]:
@@ -378,6 +312,16 @@ class _Rewriter(ast.NodeTransformer):
         node.body, node.orelse = self.block(node.body), self.block(node.orelse)
         return node
 
+    def visit_ExceptHandler(self, node: ast.ExceptHandler) -> Any:
+        node.type = node.type and self.call(node.type, "caught", self.visit(node.type))
+        node.body = self.block(node.body)
+        return node
+
+    def visit_Raise(self, node: ast.Raise) -> Any:
+        node.exc = node.exc and self.call(node.exc, "raised", self.visit(node.exc))
+        node.cause = node.cause and self.call(node.cause, "raised", self.visit(node.cause))
+        return node
+
     def visit_With(self, node: ast.With) -> Any:
         for item in node.items:
             if item.optional_vars is not None and not isinstance(item.optional_vars, ast.Name):
@@ -394,7 +338,8 @@ class _Rewriter(ast.NodeTransformer):
         if len(node.targets) == 1:
             return self.stored(node, node.targets[0], value)
         name, first = self.temporary(node, value)
-        return [first, *[s for t in node.targets for s in self.stored(node, t, self.loaded(node, name))]]
+        return [first, *[s for t in node.targets for s in self.stored(node, t, self.loaded(node, name))],
+                self.forgotten(node, name)]
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
         if node.value is None:  # of `x.a: int` nothing is done but looking x up
@@ -423,7 +368,8 @@ class _Rewriter(ast.NodeTransformer):
             store = "store_item"
         before.append(first)
         new = self.call(node, "augmented", f"i{kind}", self.loaded(node, old), self.visit(node.value))
-        return [*before, ast.copy_location(ast.Expr(self.call(node, store, new, self.loaded(node, name), *where)), node)]
+        done = self.call(node, store, new, self.loaded(node, name), *where)
+        return [*before, ast.copy_location(ast.Expr(done), node), self.forgotten(node, *[s.targets[0].id for s in before])]
 
     def stored(self, at: ast.AST, target: Any, value: Any) -> list[Any]:
         """Statements for target = value (which is rewritten already)."""
@@ -445,7 +391,7 @@ class _Rewriter(ast.NodeTransformer):
     def _unpacked(self, at: ast.AST, target: Any, value: Any) -> list[Any]:
         names, parts = [], []
         for e in target.elts:
-            names.append(f"_fl_t{self.temporaries}")
+            names.append(f".t{self.temporaries}")
             self.temporaries += 1
             name = ast.Name(names[-1], ast.Store())
             parts.append(ast.Starred(name, ast.Store()) if isinstance(e, ast.Starred) else name)
@@ -457,13 +403,16 @@ class _Rewriter(ast.NodeTransformer):
             inner = e.value if isinstance(e, ast.Starred) else e
             given = self.loaded(at, name)
             made += self.stored(at, inner, self.call(at, "made", given) if isinstance(e, ast.Starred) else given)
-        return made
+        return [*made, self.forgotten(at, *names)] if names else made
 
     def temporary(self, at: ast.AST, value: Any) -> tuple[str, Any]:
-        name = f"_fl_t{self.temporaries}"
+        name = f".t{self.temporaries}"
         self.temporaries += 1
         target = ast.copy_location(ast.Name(name, ast.Store()), at)
         return name, ast.copy_location(ast.Assign([target], value), at)
+
+    def forgotten(self, at: ast.AST, *names: str) -> Any:
+        return ast.copy_location(ast.Delete([ast.copy_location(ast.Name(n, ast.Del()), at) for n in names]), at)
 
     def loaded(self, at: ast.AST, name: str) -> Any:
         return ast.copy_location(ast.Name(name, ast.Load()), at)
@@ -490,19 +439,32 @@ REWRITTEN: set[CodeType] = set()                          # code that reports it
 NAMES: dict[CodeType, tuple[str, ...]] = {}               # the global names that code reads, functions inside it included
 
 
-def _transformed(code: CodeType, table: dict[str, Any]) -> CodeType:
+def _class_around(qualname: str) -> str | None:
+    """The innermost class that a function is written in: of `f.<locals>.A.m.<locals>.g` it is A."""
+    parts = qualname.split(".")
+    return next((name for name, inside in zip(parts[-2::-1], parts[:0:-1]) if "<locals>" not in (name, inside)), None)
+
+
+def _transformed(code: CodeType, table: dict[str, Any], helpers: dict[str, Callable[..., Any]]) -> CodeType:
     free = [n for n in code.co_freevars if n != "__class__"]
-    node = _bare(_node(code, table))
-    owner = code.co_qualname.split(".")[-2:-1]
+    node = _bare(node_of(code, table))
     ours = str(table.get("__name__")).partition(".")[0] == __package__.partition(".")[0]
     texts = bool(code.co_flags & __future__.annotations.compiler_flag)
-    rewriter = _Rewriter(owner[0] if owner and owner[0] != "<locals>" else None, ours, texts)
-    made = _compiled(_wrapped(rewriter.visit(node), code, [*free, *sorted(rewriter.helpers)]), code)
-    if set(made.co_freevars) - set(free) - rewriter.helpers - {"__class__"} or made.co_varnames[:code.co_argcount] != (
-            code.co_varnames[:code.co_argcount]):
+    rewriter = _Rewriter(_class_around(code.co_qualname), ours, texts)
+    made = _with_helpers(_compiled(_wrapped(rewriter.visit(rewriter.renamed(node)), code, free), code), helpers)
+    if set(made.co_freevars) - set(code.co_freevars) or (
+            made.co_varnames[:code.co_argcount] != code.co_varnames[:code.co_argcount]):
         raise Unsupported(f"'{code.co_name}' has variables that cannot be told apart")
     _enter(made)
     return made
+
+
+def _with_helpers(code: CodeType, helpers: dict[str, Callable[..., Any]]) -> CodeType:
+    """The code with helpers in place of the constants that stand for them, and a constant that says whose it is: without one
+    the code of `lambda: k`, in which there is nothing to rewrite, equals the function's own."""
+    consts = [_with_helpers(c, helpers) if isinstance(c, CodeType) else helpers[c[len(_HELPER):]] if (
+        isinstance(c, str) and c.startswith(_HELPER)) else c for c in code.co_consts]
+    return code.replace(co_consts=(*consts, _OURS))
 
 
 def _enter(code: CodeType) -> None:
@@ -518,7 +480,7 @@ def rewritten(function: FunctionType, helpers: dict[str, Callable[..., Any]]) ->
     known = _codes.get((code, code.co_filename))
     if known is None:
         try:
-            known = _transformed(code, function.__globals__), ""
+            known = _transformed(code, function.__globals__, helpers), ""
         except (Unsupported, RecursionError) as error:
             known = None, str(error) or "it is nested too deeply"
         except Exception as error:  # a form of Python that this file does not know: nothing is lost but speed
@@ -528,15 +490,11 @@ def rewritten(function: FunctionType, helpers: dict[str, Callable[..., Any]]) ->
     if new is None:
         raise Unsupported(why)
     cells = dict(zip(code.co_freevars, function.__closure__ or ()))
-    closure = tuple([cells[n] if n in cells else _cell(helpers[n]) for n in new.co_freevars])
+    closure = tuple([cells[n] for n in new.co_freevars])
     made = FunctionType(new, function.__globals__, function.__name__, function.__defaults__, closure)
     made.__kwdefaults__ = function.__kwdefaults__
     made.__qualname__ = function.__qualname__
     return made
-
-
-def _cell(value: Any) -> Any:
-    return (lambda: value).__closure__[0]
 
 
 def global_names(code: CodeType) -> tuple[str, ...]:

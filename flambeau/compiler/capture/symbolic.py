@@ -25,6 +25,7 @@ class SymFloat(float):
     """A float with its origin: ("input", n), ("load", Value), or (operator, operands...)."""
 
     expression: Any
+    origin: float | None = None  # the float that it stands for, where it is one that was read
 
     def __new__(cls, value: float, expression: Any):
         made = super().__new__(cls, value)
@@ -64,6 +65,9 @@ class SymFloat(float):
 
     def __reduce__(self) -> tuple[type, tuple[float]]:
         return float, (bare_float(self),)
+
+
+SymFloat.__name__ = SymFloat.__qualname__ = "float"  # Python's errors name the class
 
 
 def _arithmetic(sign: str, swapped: bool = False) -> Callable[[SymFloat, Any], Any]:
@@ -126,11 +130,16 @@ def settled(value: Any) -> Any:
     return {k: settled(v) for k, v in value.items()} if value.__class__ is dict else value
 
 
+def itself(value: Any) -> Any:
+    """The object that a number stands for."""
+    return value.origin if value.__class__ is SymFloat and value.origin is not None else value
+
+
 def with_plain_numbers(value: Any, seen: tuple[int, ...] = ()) -> Any:
     """A result of a captured call, whose lists and dicts stay the same objects. seen: those around it."""
     kind = type(value)
     if kind is SymFloat:
-        return bare_float(value)
+        return bare_float(value) if value.origin is None else value.origin
     if id(value) in seen:
         return value
     seen = (*seen, id(value))

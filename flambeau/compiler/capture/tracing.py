@@ -72,6 +72,7 @@ class Recorder:
         self.numbers: list[Any] = []              # how a call reads its n-th number: (container, key, index)
         self._number_of: dict[Any, int] = {}
         self.number_values: list[float] = []      # what was read during capture
+        self.asked: set[int] = set()              # those of them that Python has looked at: they are floats, and stay so
         self.counts: list[tuple[Any, Any]] = []   # Python numbers that go up by one at each call
         self.number_guards: list[tuple[Any, bool]] = []
         self.transient: str | None = None         # why this run is not like the following ones
@@ -88,6 +89,7 @@ class Recorder:
         self.abroad: set[int] = set()             # tensors that other threads made meanwhile
         self.versions: list[Any] = []             # (tensor that was there before, its version and node then)
         self.inner: list[Any] = []                # (tensor, the one whose memory it lies inside of)
+        self.placed: dict[int, Storage] = {}      # inputs of which it matters where in their storage they begin
         self.born: list[Any] = []                 # tensors that the call made
         self.replaced: list[Any] = []             # tensors that it gave other memory
         self.joint: Any = None                    # the backward pass of the results, where they are still part of a graph
@@ -121,6 +123,12 @@ class Recorder:
             storage = self.value(array).storage
             if storage.kind is not CONSTANT or not _unseen(storage):
                 self.fail(reason, refused)
+
+    def place_asked(self, array: Any) -> None:
+        """Somebody asks where in its storage an array begins: that of an argument may begin elsewhere at the next call."""
+        storage = self.known(array) if array.size else None
+        if storage is not None and storage.kind is INPUT:
+            self.placed[storage.id] = storage
 
     def picked(self, row: Any, tensor: Any, position: Any) -> Any:
         """tensor[position], of which the program knows the position: a copy in place of a window, as long as neither changes.
@@ -185,6 +193,9 @@ class Recorder:
             start, nbytes = at, 0
         elif not start <= at <= start + nbytes:
             start, nbytes = at, array.nbytes
+        at = bisect.bisect_left(self._starts, start + nbytes) - 1
+        if not device and nbytes and at >= 0 and self._by_start[at].start + self._by_start[at].nbytes > start:
+            self.fail("a view reaches beyond the tensor that it is made of")
         made = self._enter(Storage(len(self.storages), kind, start, nbytes, (array, memory.owner)))
         made.device = device
         self.device |= device
@@ -356,7 +367,9 @@ class Recorder:
         if n == len(self.numbers):
             self.numbers.append((container, key, index))
             self.number_values.append(value)
-        return SymFloat(value, ("input", n))
+        made = SymFloat(value, ("input", n))
+        made.origin = value
+        return made
 
     def guard_number(self, expression: Any, outcome: bool) -> None:
         if next(loads(expression), None) is not None:
@@ -388,6 +401,8 @@ class Recorder:
             return self._read_bits(array)
         if active() is self and (kind in TRACED or _learn(kind)) and not tensor.is_sparse:
             return self._meet(tensor, array)
+        if active() is self and registry.backend_of(array).NAME == "meta":
+            self.fail("a tensor on the meta device")  # there is no memory to know it by
         return array
 
     def _read_bits(self, array: PendingArray) -> Any:

@@ -14,9 +14,10 @@ that are part of a call's signature), and the builtins of builtins_known.py. Bel
 from __future__ import annotations
 
 import enum
+import sys
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
-from types import FunctionType, MemberDescriptorType, MethodType, ModuleType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -25,20 +26,19 @@ from ...autograd.frames import user_frame
 from ...autograd.function import FunctionCtx
 from ...autograd.state import state
 from ...creation.random import Generator
-from ...nn import hooks as module_hooks
-from ...nn.module import Module
 from ...tensors import dtypes as _dtypes
 from ...tensors.device import device as _device
 from ...tensors.parameter import Parameter
 from ...tensors.tensor import Tensor
 from .attributes import attribute
 from .calling import callee
-from .helpers import _OPERATORS, _called_plainly, _local, helpers_of
+from .helpers import _OPERATORS, _local, called_plainly, helpers_of, is_same
 from .reads import (
     CONTAINERS,
     MISSING,
     PLAIN,
     SCALARS,
+    Behaviour,
     Content,
     Entry,
     Function,
@@ -46,12 +46,13 @@ from .reads import (
     Kind,
     Metadata,
     Reads,
-    Slot,
     Variable,
+    by_value,
+    changeable,
     inherited,
-    same,
 )
 from .rewrite import BUILTINS, REWRITTEN, global_names
+from .stores import Stores
 from .symbolic import SymFloat, settled
 from .traced import active
 from .tracing import Refused
@@ -60,12 +61,10 @@ from .watch import Net, present
 
 _MANAGERS = ("flambeau.autograd.grad_mode", "flambeau.autograd.modes", "flambeau.amp.autocast_mode")
 _MANAGED = {"wanted", "outer", "mode", "device", "fast_dtype", "_enabled", "_cache_enabled"}  # what those go by
-_BEHAVIOUR = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__len__", "__bool__", "__iter__", "__getitem__",
-              "__contains__", "__hash__", "__getattribute__", "__getattr__", "__setattr__", "__repr__", "__str__", "__format__",
-              "__add__", "__radd__", "__mul__", "__rmul__", "__index__", "__float__")
+_LONG = 2000  # bits of a number that Python may refuse to show (sys.set_int_max_str_digits)
 
 
-class Witness(Net):
+class Witness(Net, Stores):
     """Collects the reads of one captured call; `reason` says why they cannot be all, or is None."""
 
     helpers: dict[str, Callable[..., Any]]
@@ -82,6 +81,8 @@ class Witness(Net):
         self.trials = 0                    # whether what runs is only tried (control.py)
         self.groups: set[int] = set()      # optimizers' groups, whose numbers each call reads anew
         self.gradients: dict[int, Any] = {}  # gradients that were looked at: the next call may find others in their place
+        self.tuples: dict[int, Any] = {}   # those that were there before
+        self.around: set[int] = set()      # containers that are being looked through
         self._take([list(args), kwargs])
         self.known.update({id(a): a for a in leaves if not issubclass(type(a), Tensor)})
         self.function = function
@@ -124,7 +125,7 @@ class Witness(Net):
     # ------------------------------------------------------------------------------------------------------ noting
     def made(self, value: Any) -> Any:
         self.born[id(value)] = value
-        if issubclass(type(value), (dict, set)):
+        if issubclass(type(value), (dict, set, frozenset)):
             for key in value:
                 self.identity(key)
         return value
@@ -144,6 +145,8 @@ class Witness(Net):
             self.fail("an argument is reached by another way, too")
         if id(name) in self.given:
             self.fail("an argument is a key")
+        if issubclass(type(value), tuple):
+            self.tuples[id(value)] = value
         if type(value) not in PLAIN:
             self.known[id(value)] = value
         return value
@@ -161,12 +164,29 @@ class Witness(Net):
 
     def behaviour(self, kind: type) -> None:
         """What a class of the user's may be given later: that changes what operators and builtins do with its objects."""
-        for name in _BEHAVIOUR:
-            self.note(Inherited, kind, name, inherited(kind, name))
+        if changeable(kind):
+            self.reads.once(Behaviour, kind)
+
+    def plain_object(self, value: Any) -> None:
+        """An object is compared or hashed, and its class leaves that to Python: as long as it does, it counts as itself."""
+        kind = type(value)
+        if any([type(inherited(kind, name)) is FunctionType for name in ("__eq__", "__hash__")]):
+            self.fail(f"a '{kind.__name__}' is compared or hashed in its own way")
+            return
+        self.behaviour(kind)
+        if id(value) not in self.born and (changeable(kind) or issubclass(kind, ModuleType)):
+            self.note(Kind, value, None, kind)
+
+    def by_numpy(self, a: Any, b: Any = None) -> None:
+        """NumPy's scalars warn or raise as its settings say."""
+        if issubclass(type(a), np.generic) or (issubclass(type(b), np.generic) and not issubclass(type(a), Tensor)):
+            self.fail("NumPy computes")
 
     def identity(self, value: Any) -> None:
         """A value is searched for, hashed, or compared as a part of something: Python asks first whether it is the same object.
         Of arguments and gradients, and of what is not a number, another one may be there at the next call."""
+        if self.reason is not None:
+            return
         kind = type(value)
         if issubclass(kind, Tensor):
             if id(value) in self.arguments or id(value) in self.gradients:
@@ -174,8 +194,11 @@ class Witness(Net):
         elif issubclass(kind, (tuple, frozenset)) or kind in CONTAINERS:
             for v in value.values() if issubclass(kind, dict) else value:
                 self.identity(v)
-        elif kind in (float, complex) and value != value:
-            self.fail("the identity of a value that is not a number is looked at")
+        elif issubclass(kind, (float, complex, np.generic)):
+            if value != value:
+                self.fail("the identity of a value that is not a number is looked at")
+        elif kind not in PLAIN:
+            self.plain_object(value)
 
     def metadata(self, tensor: Any) -> None:
         if id(tensor) in self.known and id(tensor) not in self.arguments:
@@ -214,9 +237,19 @@ class Witness(Net):
         if kind in CONTAINERS:
             self.content(value)
             inside = list(value.values()) if issubclass(type(value), dict) else list(value)
-            return all([self.operand(v, what) for v in inside])
-        if issubclass(kind, (np.generic, Tensor)) or (issubclass(kind, BaseException) and id(value) in self.born):
+            if id(value) in self.around:
+                self.fail("a list or dict holds itself")
+                return False
+            self.around.add(id(value))
+            try:
+                return all([self.operand(v, what) for v in inside])
+            finally:
+                self.around.discard(id(value))
+        if issubclass(kind, (np.generic, Tensor)):
             return True
+        if issubclass(kind, BaseException) and id(value) in self.born:
+            self.behaviour(kind)
+            return all([self.operand(v, what) for v in value.args])
         if issubclass(kind, tuple) and hasattr(kind, "_fields"):
             self.behaviour(kind)
             return all([self.operand(v, what) for v in value])
@@ -259,6 +292,8 @@ class Witness(Net):
 
     def _entry(self, o: Any, kind: type, key: Any) -> Any:
         self.identity(key)
+        if self.reason is not None:  # (the key's class may count how often it is asked)
+            return o[key]
         value = dict.get(o, key, MISSING)
         if type(value) is SymFloat:  # an optimizer's number, which each call reads anew
             return value
@@ -267,7 +302,9 @@ class Witness(Net):
                 from .traced import active
                 recorder = active()
                 if recorder is not None:
-                    return recorder.number(o, key, None, value)
+                    number = recorder.number(o, key, None, value)
+                    recorder.asked.add(number.expression[1])
+                    return number
             self.note(Entry, o, key, value)
         if value is MISSING and kind is defaultdict and not self.own(o):
             self.fail("a defaultdict makes an entry")
@@ -282,6 +319,7 @@ class Witness(Net):
     # --------------------------------------------------------------------------------------------------- operators
     def binary(self, name: str, a: Any, b: Any) -> Any:
         self._operands(a, b, f"'{name.strip('_')}'")
+        self.by_numpy(a, b)
         if name == "mod" and type(a) in (str, bytes):
             self.shown(b)
         if type(a) in (str, bytes, complex):
@@ -303,6 +341,7 @@ class Witness(Net):
 
     def unary(self, name: str, a: Any) -> Any:
         self.operand(a, f"'{name}'")
+        self.by_numpy(a)
         self._method_of(a, f"__{name}__")
         return _OPERATORS[name](a)
 
@@ -310,6 +349,7 @@ class Witness(Net):
         if type(a) in CONTAINERS and id(a) not in self.born:
             self.fail(f"a {type(a).__name__} is changed")
         self._operands(a, b, f"'{name[1:]}='")
+        self.by_numpy(a, b)
         self._method_of(a, f"__{name}__", f"__{name[1:]}__")
         self._method_of(b, f"__r{name[1:]}__")
         return _OPERATORS[name](a, b)
@@ -317,23 +357,20 @@ class Witness(Net):
     def compare(self, name: str, a: Any, b: Any) -> Any:
         if name in ("is", "is not"):
             self._identity(a, b)
-            return (a is b) is (name == "is")
+            return is_same(a, b) is (name == "is")
         if name in ("in", "not in"):
             return self._contains(b, a) is (name == "in")
         self.compared(a)
         self.compared(b)
+        self.by_numpy(a, b)
         return _OPERATORS[name](a, settled(b) if type(a) is complex else b)
 
     def compared(self, a: Any) -> Any:
         kind = type(a)
-        if issubclass(type(a), (type, FunctionType, ModuleType, Module)) and kind.__eq__ in (object.__eq__, type.__eq__):
-            return a
-        if kind.__eq__ is object.__eq__ and not issubclass(type(a), Tensor):
-            self.behaviour(kind)
+        if inherited(kind, "__eq__") in (object.__eq__, type.__eq__):
             if id(a) in self.given:
                 self.fail("the identity of an argument is looked at")
-            if id(a) not in self.born:
-                self.note(Kind, a, None, kind)
+            self.plain_object(a)
             return a
         self._method_of(a, "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__")
         self.operand(a, "a comparison")
@@ -351,13 +388,15 @@ class Witness(Net):
                 self.fail("the identity of an argument is looked at")
             if id(a) in self.gradients or id(b) in self.gradients:
                 self.fail("the identity of a gradient is looked at")
-        elif type(a) in SCALARS or type(b) in SCALARS or type(a) is tuple or type(b) is tuple:
+        elif by_value(type(a)) or by_value(type(b)):
             self.fail("the identity of a plain value is looked at")
 
     def _contains(self, container: Any, value: Any) -> bool:
         kind = type(container)
         self.compared(value)
         self.identity(value)
+        if self.reason is not None:
+            return value in container
         if type(value) not in SCALARS and issubclass(kind, (list, tuple)):
             self.identity(tuple(container))
         if kind in CONTAINERS or kind in PLAIN or issubclass(type(container), tuple):
@@ -381,6 +420,7 @@ class Witness(Net):
         if kind in PLAIN or issubclass(type(value), (Tensor, np.generic)) or issubclass(type(value), tuple):
             if kind not in PLAIN and issubclass(kind, tuple):
                 self.behaviour(kind)
+            self._method_of(value, "__bool__")
             return value
         if kind in CONTAINERS:
             return self.content(value)
@@ -396,11 +436,14 @@ class Witness(Net):
         return value
 
     def shown(self, value: Any) -> Any:
-        if type(value) not in SCALARS:
+        kind = type(value)
+        if kind is int and value.bit_length() > _LONG:
+            self.fail("a long number is shown or read")
+        if kind not in SCALARS:
             self.operand(value, "a text")
-            if type(value) in CONTAINERS or not issubclass(type(value), (tuple, _dtypes.dtype, _device)):
-                self.fail(f"a '{type(value).__name__}' is shown")  # (a tensor's text depends on settings, too)
-            for part in value if issubclass(type(value), tuple) else ():
+            if not issubclass(kind, (tuple, BaseException, _dtypes.dtype, _device)):
+                self.fail(f"a '{kind.__name__}' is shown")  # (a tensor's text depends on settings, too)
+            for part in value.args if issubclass(kind, BaseException) else value if issubclass(kind, tuple) else ():
                 self.shown(part)
         return value
 
@@ -412,6 +455,7 @@ class Witness(Net):
         if kind in PLAIN or issubclass(kind, Tensor) or (issubclass(kind, tuple) and kind.__iter__ is tuple.__iter__):
             if kind not in PLAIN and issubclass(kind, tuple):
                 self.behaviour(kind)
+            self._method_of(value, "__iter__")
             return value
         if id(value) in self.born and kind.__module__ in ("builtins", "itertools", "collections"):
             return value
@@ -445,10 +489,23 @@ class Witness(Net):
     def manager(self, value: Any) -> Any:
         if type(value).__module__ not in _MANAGERS:
             self.fail(f"'with' a '{type(value).__name__}'")
-        elif id(value) not in self.born:
+            return value
+        self.behaviour(type(value))
+        if id(value) not in self.born:
             for name in _MANAGED & value.__dict__.keys():
                 self.note(Entry, value.__dict__, name, value.__dict__[name])
         return value
+
+    def caught(self, kinds: Any) -> Any:
+        """What a handler catches, while an error goes by: its class says whether it is one of those."""
+        kind = type(sys.exception())
+        if changeable(kind):
+            self.note(Inherited, kind, None, kind.__mro__)
+        return kinds
+
+    def raised(self, error: Any) -> Any:
+        """An error, or the class of one, which Python makes of it."""
+        return self.call(error)() if issubclass(type(error), type) and issubclass(error, BaseException) else error
 
     def keywords(self, value: Any) -> Any:
         if type(value) in (dict, OrderedDict):
@@ -456,86 +513,23 @@ class Witness(Net):
         self.fail(f"the keywords come from a '{type(value).__name__}'")
         return value
 
-    # ------------------------------------------------------------------------------------------------------ stores
-    def store_attribute(self, value: Any, o: Any, name: str) -> None:
-        kind = type(o)
-        if issubclass(type(o), Tensor) and name in ("grad", "requires_grad"):
-            if name == "requires_grad" and (id(o) in self.known or id(o) in self.arguments):
-                self.fail("a tensor's 'requires_grad' is set")
-        elif id(o) in self.born and self.behaviour(kind):
-            pass
-        elif issubclass(kind, FunctionCtx) or self._sets_the_same(o, kind, name, value):
-            pass
-        elif id(o) not in self.born or issubclass(type(o), (Module, type)) or kind.__setattr__ is not object.__setattr__ or (
-                hasattr(type(found := inherited(kind, name)), "__set__") and type(found) is not MemberDescriptorType):
-            self.fail(f"the attribute '{name}' of a '{o.__name__ if issubclass(type(o), type) else kind.__name__}' is set")
-        else:
-            for looked in (name, "__setattr__"):
-                self.note(Inherited, kind, looked, inherited(kind, looked))
-        setattr(o, name, value)
-
-    def _sets_the_same(self, o: Any, kind: type, name: str, value: Any) -> bool:
-        """Whether an attribute is set to what it is already: nothing changes then, as long as it still is."""
-        if issubclass(kind, Module) and kind.__setattr__ is Module.__setattr__ and id(o) not in self.born and (
-                issubclass(type(value), Tensor)):  # self.buffer += x
-            self.note(Inherited, kind, "__setattr__", inherited(kind, "__setattr__"))
-            for table in (module_hooks._global_buffer_registration_hooks, module_hooks._global_parameter_registration_hooks):
-                self.content(table)
-            return self.attribute(o, name) is value if hasattr(o, name) else False
-        found = inherited(kind, name)
-        if kind.__setattr__ is not object.__setattr__ or kind.__dictoffset__ == 0 or issubclass(kind, (type, ModuleType)) or (
-                found is not MISSING and hasattr(type(found), "__set__")):
-            return False
-        table = o.__dict__
-        if id(o) in self.born or not same(table.get(name, MISSING), value):
-            return False
-        self.note(Inherited, kind, name, found)
-        self.note(Inherited, kind, "__setattr__", inherited(kind, "__setattr__"))
-        self.note(Kind, o, None, kind)
-        self.note(Slot, o, "__dict__", table)
-        self.note(Entry, table, name, table[name])
-        return True
-
-    def store_item(self, value: Any, o: Any, key: Any) -> None:
-        if issubclass(type(o), Tensor):
-            self._operands(key, value, "a tensor's index")
-        elif type(o) is dict and id(o) not in self.born and same(o.get(key, MISSING), value):
-            self.note(Entry, o, key, o[key])  # set to what it is already
-        elif id(o) not in self.born or type(o) not in CONTAINERS:
-            self.fail(f"an item of a '{type(o).__name__}' is set")
-        elif type(o) is not list:
-            self.identity(key)
-        o[key] = value
-
-    def delete_attribute(self, o: Any, name: str) -> None:
-        if issubclass(type(o), Tensor) and name == "grad":
-            o.grad = None
-            return
-        if id(o) not in self.born:
-            self.fail(f"the attribute '{name}' of a '{type(o).__name__}' is deleted")
-        delattr(o, name)
-
-    def delete_item(self, o: Any, key: Any) -> None:
-        if id(o) not in self.born or type(o) not in CONTAINERS:
-            self.fail(f"an item of a '{type(o).__name__}' is deleted")
-        self.identity(key)
-        del o[key]
-
     # ------------------------------------------------------------------------------------------------------- calls
     def call(self, f: Any) -> Any:
         """What to call in place of f."""
         made = callee(self, f)
-        return made if self.reason is None else _called_plainly(made)
+        return made if self.reason is None else called_plainly(made)
 
     # ----------------------------------------------------------------------------------------------------- results
     def foreign_result(self, value: Any) -> str | None:
         """Why a part of the result that is no tensor cannot be given again by later calls."""
         if type(value) in PLAIN or issubclass(type(value), (np.generic, type)):
-            return None if type(value) is not tuple else next(filter(None, map(self.foreign_result, value)), None)
+            inside = value if type(value) in (tuple, frozenset) else (
+                value.start, value.stop, value.step) if type(value) is slice else ()
+            return next(filter(None, map(self.foreign_result, inside)), None)
         if id(value) in self.known and id(value) not in self.born and id(value) not in self.given:
             return None
         return f"it returns a '{type(value).__name__}' that it made"
 
 
 HELPERS = Witness.helpers = helpers_of(Witness)
-iterable = HELPERS["_fl_iterable"]
+iterable = HELPERS["iterable"]

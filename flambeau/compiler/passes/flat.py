@@ -27,6 +27,7 @@ _FAR = 60      # how many groups back an operation may look for one to join
 _LONGEST = 64  # operations of a group
 _KEPT = 1 << 26  # bytes up to which a value is kept for the backward pass: it takes time to make it again
 _DEEP = 8        # operations that may lead to one that is made again
+_SOON = 6        # operations up to its next use for which it is kept
 
 
 class _Part(NamedTuple):
@@ -188,7 +189,7 @@ def computed_again(ops: list[Op], brought: set[int], single: Any) -> list[Op]:
     def cheap(op: Op) -> bool:
         part = None if single(op) else _part(op, {})
         return part is not None and not any([v.storage.kind is INPUT and v.size > 1 for v in _arrays(part)])
-    return recomputed(ops, brought, cheap, _KEPT, _DEEP)
+    return recomputed(ops, brought, cheap, _KEPT, _DEEP, _SOON)
 
 
 def _placed(groups: list[_Group], op: Op, part: _Part) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...backends.cuda.pointwise import COMPUTED
-from ...backends.cuda.table import ADDED, LEAN, NARROW, TWICE, TYPED
+from ...backends.cuda.table import ADDED, LEAN, NARROW, PLUS, TWICE, TYPED
 from ..ir.parts import TEMPORARY, Op, Storage, Value, new_numbers, values_in
 from .cleanup import reads_of, without_dead
 
@@ -24,16 +24,11 @@ CASTS = ("cast", "_to_copy")
 def narrowed(ops: list[Op], brought: set[int], single: Callable[[Op], bool]) -> list[Op]:
     """The operations with as few conversions as their kernels need. brought: storages that the caller sees; single: whether an
     operation has to stay as it is."""
-    ops = _without_kept(ops, brought, single)
-    wide = widened(ops)
-    for op in ops:
-        if NARROW.get(op.kernel) and not single(op):
-            _read_narrow(op, wide)
-    ops = without_dead(ops, brought)
-    for changed in (_written_narrow, _added, _written_twice):
+    ops = _read_narrow(_without_kept(ops, brought, single), brought, single)
+    for changed in (_written_narrow, _added, _written_twice, _added_before):
         uses = Uses(ops)
         ops = [op for op in ops if not changed(op, uses, brought, single)]
-    return ops
+    return _read_narrow(ops, brought, single)
 
 
 class Uses(dict):
@@ -114,11 +109,19 @@ def widened(ops: list[Op]) -> dict[int, tuple[Value, Value]]:
     return made
 
 
-def _read_narrow(op: Op, wide: dict[int, tuple[Value, Value]]) -> None:
-    """Lets a kernel read what was widened for it."""
+def _read_narrow(ops: list[Op], brought: set[int], single: Callable[[Op], bool]) -> list[Op]:
+    """Lets kernels read what was widened for them as it was."""
+    wide = widened(ops)
+    for op in ops:
+        if (NARROW.get(op.kernel) or op.kernel in PLUS) and not single(op):
+            _narrow_arguments(op, wide)
+    return without_dead(ops, brought)
+
+
+def _narrow_arguments(op: Op, wide: dict[int, tuple[Value, Value]]) -> None:
     args = list(op.args)
-    for k in NARROW[op.kernel]:
-        v = args[k]
+    for k in (*NARROW[op.kernel], PLUS.get(op.kernel, len(args))):
+        v = args[k] if k < len(args) else None
         if v.__class__ is Value and v.storage.id in wide and v.covers_storage:
             whole, source = wide[v.storage.id]
             if alike(v, whole) and source.contiguous == v.contiguous:
@@ -187,6 +190,31 @@ def _written_twice(op: Op, uses: Uses, brought: set[int], single: Callable[[Op],
             COMPUTED.get(out.dtype) != "f32") or not all([_is_whole(v) for v in (first, source, out)])):
         return False
     _extended(maker, at, out.dtype, [*maker.outs, Value(out.storage, 0, first.shape, first.strides, out.dtype)])
+    return True
+
+
+def _added_before(op: Op, uses: Uses, brought: set[int], single: Callable[[Op], bool]) -> bool:
+    """Whether an operation makes a sum that a kernel behind it can make itself, and now does."""
+    if op.kernel != "add" or len(op.args) != 2 or single(op) or any([a.__class__ is not Value for a in op.args]):
+        return False
+    out = op.outs[0]
+    behind = next(iter(uses[out.storage.id][1:]), None)
+    at = None if behind is None else PLUS.get(behind.kernel)
+    if at is None or single(behind) or len(behind.args) > at or behind.args[0].__class__ is not Value or (
+            behind.args[0].storage is not out.storage or uses.writers(out.storage) != [op]):
+        return False
+    first, more = op.args[::-1] if uses[op.args[0].storage.id][0].kernel in CASTS else op.args
+    if not all([v.contiguous and v.dtype == out.dtype == behind.args[0].dtype and v.size == out.size for v in (first, more)]) or (
+            not all(map(_is_whole, (out, behind.args[0])))):
+        return False
+    inputs = [v.storage for v in op.args]
+    if any([uses.place[id(op)] < uses.place[id(o)] < uses.place[id(behind)] for s in inputs for o in uses.writers(s)]):
+        return False
+    shape, strides = behind.args[0].shape, behind.args[0].strides
+    first, more = (Value(v.storage, v.offset, shape, strides, v.dtype) for v in (first, more))
+    _extended(behind, at, more, [*behind.outs, out])
+    behind.args = [first, *behind.args[1:]]
+    behind.reads = list(values_in(behind.args))
     return True
 
 

@@ -13,13 +13,13 @@ from .cleanup import reads_of
 from .fusion import expression_of, ieee_only
 
 _LARGE = 1 << 16      # bytes from which it is worth it
-_FAR = 24             # operations between two uses that count as "much later"
+_FAR = 24             # operations between two uses
 
 
 def recomputed(ops: list[Op], kept: set[int], cheap: Callable[[Op], bool] | None = None, large: int = _LARGE,
-               deep: int = 1) -> list[Op]:
+               deep: int = 1, far: int = _FAR) -> list[Op]:
     """cheap: what may be computed again; large: bytes from which a value is worth it; deep: how many operations, one after the
-    other, may lead to it from values that are still there."""
+    other, may lead to it from values that are still there; far: operations between two uses that count as "much later"."""
     touched, writers = _uses(ops)
     cheap = _is_cheap if cheap is None else cheap
     before: dict[int, list[Op]] = {}  # operations to insert, by the place they stand before
@@ -27,7 +27,7 @@ def recomputed(ops: list[Op], kept: set[int], cheap: Callable[[Op], bool] | None
         value = _candidate(op, kept, writers, large) if cheap(op) else None
         if value is None:
             continue
-        later = _later_uses(touched[value.storage.id], at)
+        later = _later_uses(touched[value.storage.id], at, far)
         chain = _chain(ops, at, later, kept, touched, writers, cheap, deep) if later else None
         if chain is None:
             continue
@@ -73,12 +73,12 @@ def _is_cheap(op: Op) -> bool:
     return found is not None and ieee_only(found.c)
 
 
-def _later_uses(uses: list[int], at: int) -> list[int]:
+def _later_uses(uses: list[int], at: int, far: int) -> list[int]:
     """The uses after the first long pause."""
     previous = at
     for n, use in enumerate(uses):
         if use > at:
-            if use - previous > _FAR:
+            if use - previous > far:
                 return uses[n:]
             previous = use
     return []

@@ -8,6 +8,7 @@ call whose every read and effect is known (witness.py). *follow*: the Python run
 from __future__ import annotations
 
 import enum
+import functools
 import os
 import sys
 import threading
@@ -20,9 +21,9 @@ from typing import Any
 
 from ...autograd import errors
 from ...autograd.function_context import FunctionNode
-from ...autograd.node import AccumulateGrad, Edge
+from ...autograd.node import AccumulateGrad, Edge, version_of
 from ...autograd.state import AUTOCAST, INFERENCE, NO_GRAD, PROFILE, state
-from ...autograd.views import edge_of
+from ...autograd.views import edge_of, outdated
 from ...backends.cpu import memory
 from ...backends.pending import bits
 from ...native import toolchain, waiting
@@ -34,6 +35,7 @@ from ...tensors.device import defaults as devices
 from ...tensors.device import device
 from ...tensors.tensor import Tensor
 from ..capture import backend  # noqa: F401  (enters the backend of traced arrays)
+from ..capture.memory import bytes_of
 from ..capture.optimizers import first_at
 from ..capture.reads import Metadata, same
 from ..capture.symbolic import SymFloat, with_plain_numbers
@@ -203,8 +205,8 @@ class CompiledFunction:
         """What of the arguments a program depends on. A float that has had two values is a number that each call brings."""
         shape = shape if shape.__class__ is int else comparable(shape)
         if shape.__class__ is not int and self.dynamic is not False:
-            for n, value in floats_among(args, kwargs, leaves):
-                if self.dynamic or repr(value) != self.first_floats.setdefault((shape, n), repr(value)):
+            for n in floats_among(args, kwargs).values():
+                if self.dynamic or repr(leaves[n]) != self.first_floats.setdefault((shape, n), repr(leaves[n])):
                     self.varying.add((shape, n))
         if shape.__class__ is not int and not self.counting:
             for n, a in enumerate(leaves):
@@ -293,7 +295,8 @@ class CompiledFunction:
         tensors = [a for a in leaves if isinstance(a, Tensor)]
         # A profiler goes on undisturbed; an object of the user's is not kept alive.
         if sys.getprofile() is not None or not all([type(a) in SIMPLE or issubclass(type(a), _KEPT) for a in leaves]) or any(
-                [t.is_sparse or (t.__class__ is not Tensor and not t._without_overrides) for t in tensors]):
+                [t.is_sparse or (t.__class__ is not Tensor and not t._without_overrides) or not t._array.size or outdated(t)
+                 for t in tensors]):
             self.attempts[key] = _ATTEMPTS
             return self._followed(args, kwargs)
         if any("_dynamic_dims" in t.__dict__ for t in tensors) and self.dynamic is None:
@@ -329,16 +332,16 @@ class CompiledFunction:
         """The arguments, with those floats that change from call to call as run-time numbers: exactly those that the signature
         leaves out. `brought` is where a call puts them."""
         brought: dict[int, float] = {}
+        places = [*range(len(args)), *kwargs]
         shape = comparable(self._leaves(args, kwargs)[1])
         if not any(s == shape for s, _ in self.varying):
             return args, kwargs, brought
         new = {}
-        for n, value in floats_among(args, kwargs, leaves):
+        for place, n in floats_among(args, kwargs).items():
             if (shape, n) in self.varying:
-                brought[n] = value
-                new[id(value)] = recorder.number(brought, n, None, value)
-        change = lambda a: new.get(id(a), a) if type(a) is float else a
-        return tuple(map(change, args)), {k: change(v) for k, v in kwargs.items()}, brought
+                brought[n] = leaves[n]
+                new[places[place]] = recorder.number(brought, n, None, leaves[n])
+        return tuple([new.get(i, a) for i, a in enumerate(args)]), {k: new.get(k, a) for k, a in kwargs.items()}, brought
 
     def _capture_backward(self, recorder: Recorder, witness: Witness, leaves: list[Any], result: Any) -> None:
         """Captures the backward pass of results that are still part of a graph. The caller's own pass comes later: what the
@@ -408,8 +411,6 @@ class CompiledFunction:
         for out, r in zip(outputs, results):
             if out.__class__ is Output and out.node is not None:
                 r._node = out.node  # the graph behind it is spent, and may hold on to tensors
-            if out.__class__ is Output and out.value.storage.kind is CONSTANT:
-                r._array = r._array.copy()  # the constant itself stays the program's
         kind = Plan if recorder.joint is None else JointPlan
         try:
             plan = kind(recorder, reads, leaves, outputs, shape, self.exact, self.family)
@@ -431,6 +432,8 @@ class CompiledFunction:
         # What the signature knows by its address must keep it.
         plan.brought = brought
         plan.arguments = [a for a in leaves if not isinstance(a, (Tensor, *SIMPLE))]
+        if kind is JointPlan:
+            plan.retire = functools.partial(_retire, weakref.ref(self), key, weakref.ref(plan))
         self.plans.setdefault(key, []).append(plan)
         self.latest.append(plan)
         return None
@@ -444,6 +447,11 @@ class CompiledFunction:
             return None
         if any([leaf._grad is not None and any(bits(leaf._grad._array)) for leaf in recorder.leaves.values()]):
             return "a gradient has a conjugate or negative bit"
+        grads = [id(grad) for _, grad in recorder.grad_found.values() if grad is not None]
+        if len(set(grads)) < len(grads) or any([id(t) in grads or id(of) in grads for t, of in recorder.inner]):
+            return "a gradient shares memory with another tensor"  # it may have some of its own at the next call
+        if any([id(s.source) in grads for s in recorder.placed.values()]):
+            return "where a gradient begins in its storage is asked"
         if recorder.device and any(op.inner is not None for op in recorder.ops):
             return "a branch or a loop beside work on a CUDA device"
         written = {w.storage for op in recorder.ops for w in op.writes}
@@ -456,8 +464,12 @@ class CompiledFunction:
         found: list[Any] = []
         shape = flatten_result(result, found)
         anew = [c for c in containers(result) if type(c) is not tuple or not all([type(v) in SIMPLE for v in c])]
-        if any([id(c) not in witness.born and not issubclass(type(c), tuple) for c in anew]):
-            return "it returns a list, dict or object that was there before", None
+        if any([id(c) in witness.given or id(c) in witness.tuples for c in containers(result)]) or (
+                any([id(c) not in witness.born and not issubclass(type(c), tuple) for c in anew])):
+            return "it returns a list, tuple, dict or object that was there before", None
+        for why in [witness.foreign_result(key) for c in anew if issubclass(type(c), dict) for key in c]:
+            if why:
+                return why, None
         if len(set(map(id, anew))) < len(anew):
             return "a list, dict, tuple or object is in the result twice", None
         by_id = {id(a): i for i, a in enumerate(leaves) if isinstance(a, Tensor)}
@@ -484,10 +496,16 @@ class CompiledFunction:
                 return "a result is a leaf, or has attributes of its own", None
             elif r.is_sparse:
                 return "a result is a sparse tensor", None
+            elif not r._array.size:
+                return "a result has no elements", None
+            elif r._creation is not None and r._node is not None:
+                return "a result is a view of a kind of its own", None
             elif any(bits(r._array)):
                 return "a result has a conjugate or negative bit", None
             else:
                 value = recorder.value_of(r)
+                if value.storage.kind is CONSTANT:  # each call's result is memory of its own
+                    value.storage.kind, value.storage.init = TEMPORARY, bytes_of(value.storage)
                 edge = r._node
                 node = edge.node if edge.__class__ is Edge else edge
                 graph = None
@@ -495,7 +513,7 @@ class CompiledFunction:
                     graph = next((i for i, t in enumerate(recorder.joint.results) if t is r), None)
                 if graph is None and node is not None and node not in recorder.reached and not node.is_leaf_node:
                     return "a result is part of a graph that began outside", None
-                outputs.append(Output(value, None if graph is not None else node, graph, r._inference))
+                outputs.append(Output(value, None if graph is not None else node, graph, r._inference, version_of(r)))
                 if r._base is not None and node is None and value.storage.kind is TEMPORARY:
                     outputs[-1].base = recorder.value_of(r._base)
                     if outputs[-1].base.storage is not value.storage or r._creation is not None:
@@ -512,6 +530,18 @@ class CompiledFunction:
     def _explain(self, reason: str, key: Any) -> None:
         self.reasons.append(reason)
         self.attempts[key] = self.attempts.get(key, 0) + 1
+
+
+def _retire(function: Any, key: Any, plan: Any) -> None:
+    """Calls of this kind are followed from here on: their backward pass is asked for more than its program can do."""
+    function, plan = function(), plan()
+    if function is not None and plan in function.plans.get(key, ()):
+        function.plans[key] = [p for p in function.plans[key] if p is not plan]
+        function.plans = {k: plans for k, plans in function.plans.items() if plans}
+        function.replays = [r for r in function.replays if r.plan is not plan]
+        function.remembered.pop(id(plan), None)
+        function.attempts[key] = _ATTEMPTS
+        function.reasons.append("second derivatives, or those of some of its results")
 
 
 def _runs_python(results: list[Any]) -> bool:

@@ -15,6 +15,7 @@ Where the device's work cannot be written down (a kernel looks at values), the k
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import threading
@@ -47,6 +48,7 @@ from .program import array_at
 
 _SPARE = 1 << 28  # bytes of unused memory that are given back before a graph takes its own
 _FOREVER = 1 << 60
+_TRIES = 2        # times that memory is planned: the first time a library may still be choosing what to do
 _FIRST = 3        # the first place in the table, as in programs of the CPU
 _ENTRY = ctypes.CFUNCTYPE(ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p)
 
@@ -267,11 +269,13 @@ class GraphProgram:
         for number in self.moving - self.stand_ins.keys():
             self.stand_ins[number] = self.pool.block(self.spots[number].nbytes)
         table = self._graph_table()
-        self._attempt(table, None, graphs.Pool())
-        places = self._planned(table)
-        try:
-            self.graph = self._attempt(table, places, self.pool)
-        except _OtherMemory:
+        for _ in range(_TRIES):
+            self._attempt(table, None, graphs.Pool())
+            places = self._planned(table)
+            with contextlib.suppress(_OtherMemory):
+                self.graph = self._attempt(table, places, self.pool)
+                break
+        else:
             self.arena, self.graph = None, self._attempt(table, None, self.pool)
         self.graph.prepare()
         self.seen = self.numbers[:]

@@ -15,11 +15,11 @@ from numpy import ndarray
 
 from ...amp.autocast_mode import autocast, get_autocast_dtype
 from ...autograd.engine import Task, run
-from ...autograd.errors import freed_error
+from ...autograd.errors import freed_error, modified_error
 from ...autograd.modes import enable_grad
 from ...autograd.node import AccumulateGrad, Edge, Node, next_sequence, start_counter
 from ...autograd.state import AUTOCAST, BATCHED, NO_GRAD, state
-from ...autograd.views import edge_of
+from ...autograd.views import CopySlices, edge_of
 from ...backends import registry
 from ...backends.batched.arrays import BatchedArray, batch
 from ...backends.batched.table import run as together
@@ -80,6 +80,7 @@ class Joint:
             roots.append((*_place(r), t))
         self.targets = _targets(roots, args, recorder.first_sequence)
         ways = [_reachable(node) for node, _, _ in roots]
+        self.shares = _shared_parts(ways)
         self.reached_by = [[i for i, way in enumerate(ways) if node in way] for node, _, _ in self.targets]
         recorder.joint = self
         with autocast("cpu", enabled=False), autocast("cuda", enabled=False):  # as for a backward pass after the block
@@ -119,6 +120,13 @@ def _reachable(root: Any) -> set[Any]:
             found.add(node)
             stack.extend(e.node if e.__class__ is Edge else e for e in node.next if e is not None)
     return found
+
+
+def _shared_parts(ways: list[set[Any]]) -> list[int]:
+    """For each result, of which results (a bit each) the graph is in part its own: where that part keeps something that a pass
+    frees, one of the two passes has to retain it."""
+    keeping = [{node for node in way if not node.is_leaf_node and (node.saved or node.__class__ is CopySlices)} for way in ways]
+    return [sum([1 << j for j, others in enumerate(keeping) if own & others]) for own in keeping]
 
 
 def _place(tensor: Any) -> tuple[Any, int]:
@@ -178,28 +186,45 @@ class CompiledFunctionBackward(Node):
         self.next = tuple([edge_of(leaves[source] if source.__class__ is int else source) for source in plan.receivers])
         self.outputs = [(a.shape, a.dtype) for a in outputs]
         self.marks, self.all_marks = plan.marks(leaves), plan.all_marks(leaves)
-        self.watched: list[tuple[Any, int]] = []  # counters of results that the backward program reads
+        self.watched: list[tuple[Any, Any, int]] = []  # results that the backward program reads: array, counter, version
+        self.walked = self.freed = 0              # results (a bit each) that the last pass began at; all that were freed
+        self.first: list[tuple[Any, int]] = []    # of the captured call, where that cannot be repeated: eager's own graph
 
     def apply(self, grads: Any) -> Any:
-        if self.saved is None:
+        plan = self.plan
+        self.walked = sum([1 << i for i, g in enumerate(grads) if g is not None])
+        if self.saved is None or (self.freed and any([plan.shares[i] & self.freed for i, g in enumerate(grads)
+                                                      if g is not None])):
             raise freed_error(self)
         leaves, raws, numbers = self.saved
         again = not state.mode & NO_GRAD
-        if self.plan.marks(leaves) != self.marks or any(c.value != v for c, v in self.watched) or (
-                again and self.plan.all_marks(leaves) != self.all_marks):
-            raise RuntimeError("one of the variables needed for gradient computation has been modified by an inplace "
-                               "operation since a compiled function read it")
-        plan = self.plan
-        repeatable = not (plan.call is None or plan.sources.writes)
+        self._check_versions(leaves, again)
         if again:
-            return self._repeated(grads, leaves, True, repeatable)
+            return self._repeated(grads, leaves, True)
         if state.mode & BATCHED and any([g is not None and type(g._array) is BatchedArray for g in grads]):
             return self._of_each(grads, leaves, raws)
-        if None in grads and repeatable and plan.all_marks(leaves) == self.all_marks and (
-                plan.goes_the_same_way(leaves, numbers)):
+        if None in grads and (self.first or (plan.repeatable and plan.all_marks(leaves) == self.all_marks and
+                                             plan.goes_the_same_way(leaves, numbers))):
             with enable_grad():
-                return self._repeated(grads, leaves, False, True)
+                return self._repeated(grads, leaves, False)
         return plan.run_backward(grads, leaves, raws, numbers)
+
+    def release(self) -> None:
+        """Frees what the results keep that the last pass began at; results whose graph is another one can still be walked."""
+        self.freed |= self.walked
+        if all([shared & self.freed for shared in self.plan.shares]):
+            self.saved, self.first = None, []
+
+    def _check_versions(self, leaves: list[Any], again: bool) -> None:
+        plan, marks = self.plan, self.marks
+        if plan.marks(leaves) == marks and not any([c.value != v for _, c, v in self.watched]) and (
+                not again or plan.all_marks(leaves) == self.all_marks):
+            return
+        for tensor, mark in (*zip(plan.read_backward(leaves), marks), *zip(plan.read(leaves), self.all_marks)):
+            if tensor._counter is not None and tensor._counter.value != mark:
+                raise modified_error(self, tensor, tensor._array, mark, tensor._counter.value, tensor._counter)
+        array, counter, mark = next(w for w in self.watched if w[1].value != w[2])
+        raise modified_error(self, None, array, mark, counter.value, counter)
 
     def _of_each(self, grads: Any, leaves: list[Any], raws: dict[int, Any]) -> list[Any]:
         """Gradients of a batch, inside vmap: the program takes one example at a time."""
@@ -212,10 +237,16 @@ class CompiledFunctionBackward(Node):
         return [None if column[0] is None else wrap(batch(level, together("stack", [t._array for t in column], 0,
                                                                           column[0]._array.dtype))) for column in zip(*each)]
 
-    def _repeated(self, grads: Any, leaves: list[Any], create_graph: bool, repeatable: bool) -> list[Any]:
-        """The gradients as part of a graph, or those of some of the results: the function runs once more, eagerly."""
+    def _repeated(self, grads: Any, leaves: list[Any], create_graph: bool) -> list[Any]:
+        """The gradients as part of a graph, or those of some of the results: through the graph of the captured call, or the
+        function runs once more, eagerly. Later calls are followed: they have a graph of their own."""
         plan = self.plan
-        if not repeatable:
+        plan.retire()
+        targets = [_place(leaves[s] if s.__class__ is int else s) for s in plan.receivers]
+        if self.first:
+            roots = [(*self.first[i], g) for i, g in enumerate(grads) if g is not None]
+            return _backward(roots, targets, Task(True, create_graph, targets, False))
+        if not plan.repeatable:
             raise RuntimeError("flambeau.compile: the backward pass of a compiled function that draws random numbers or "
                                "changes tensors is not recorded; run it eagerly for second derivatives (create_graph=True)")
         if not plan.goes_the_same_way(leaves, self.saved[2]):
@@ -228,7 +259,6 @@ class CompiledFunctionBackward(Node):
         flatten_result(function(*args, **kwargs), found)
         results = {out.graph: t for out, t in zip(plan.results, found) if out.__class__ is Output}
         roots = [(*_place(results[i]), g) for i, g in enumerate(grads) if g is not None]
-        targets = [_place(leaves[s] if s.__class__ is int else s) for s in plan.receivers]
         return _backward(roots, targets, Task(create_graph, create_graph, targets, False))
 
 
@@ -244,7 +274,7 @@ class JointPlan(Plan):
             if recorder.mode & AUTOCAST:
                 function = autocast("cpu", get_autocast_dtype("cpu"))(function)
             self.call = function, flatten([list(args), kwargs], [])
-        self.settings = settings()
+        self.settings, self.shares = settings(), joint.shares
         self.receivers = [source for _, _, source in joint.targets]  # not their nodes: those hold the first call's graph
         self.grad_values, self.grad_inputs, self.reached_by = joint.grads, joint.given, joint.reached_by
         made_ahead = {w.storage.id for op in ahead for w in op.writes}
@@ -278,17 +308,31 @@ class JointPlan(Plan):
         """Whether the function would do now what it did for the call that is gone through backward."""
         return self.settings == settings() and self.reads.hold() and self._read_numbers(leaves) == numbers
 
+    def retire(self) -> None:
+        """No later call shall be answered by this plan."""
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether the function can run once more and do nothing but compute the same."""
+        return not (self.call is None or self.sources.writes)
+
+    def read_backward(self, leaves: list[Any]) -> list[Any]:
+        """What the backward program will read."""
+        return [t for t, _, _ in self.backward_sources.held] + [leaves[i] for i, _, _ in self.backward_sources.from_args]
+
+    def read(self, leaves: list[Any]) -> list[Any]:
+        """What the function read."""
+        return self.sources.tensors + [leaves[i] for i, _, _ in self.sources.from_args]
+
     def marks(self, leaves: list[Any]) -> list[int]:
-        """Versions of everything that the backward program will read."""
-        tensors = [t for t, _, _ in self.backward_sources.held] + [leaves[i] for i, _, _ in self.backward_sources.from_args]
-        return [0 if t._counter is None else t._counter.value for t in tensors]
+        """Versions of what the backward program will read."""
+        return [0 if t._counter is None else t._counter.value for t in self.read_backward(leaves)]
 
     def all_marks(self, leaves: list[Any]) -> list[int]:
-        """Versions of everything that the function read."""
-        tensors = self.sources.tensors + [leaves[i] for i, _, _ in self.sources.from_args]
-        return [0 if t._counter is None else t._counter.value for t in tensors]
+        """Versions of what the function read."""
+        return [0 if t._counter is None else t._counter.value for t in self.read(leaves)]
 
-    def _attach(self, made: list[Any], leaves: list[Any], raws: dict[int, Any], numbers: list[float]) -> None:
+    def _attach(self, made: list[Any], leaves: list[Any], raws: dict[int, Any], numbers: list[float]) -> Any:
         outputs = [None] * len(self.grad_inputs)
         for out, t in zip(self.results, made):
             if out.__class__ is Output and out.graph is not None:
@@ -297,22 +341,24 @@ class JointPlan(Plan):
         saved = {s.id for s in self.saved}
         for out, t in zip(self.results, made):
             if out.__class__ is Output and out.value.storage.id in saved:  # the caller must not write to it before backward
-                node.watched.append((t._counter or start_counter(t), t._counter.value))
+                node.watched.append((t._array, t._counter or start_counter(t), t._counter.value))
         for nr, t in enumerate(outputs):
             t._node = Edge(node, nr)
+        return node
 
     def adopt(self, recorder: Recorder, results: list[Any], leaves: list[Any]) -> None:
         """Lets the results of the captured call itself continue in the backward program, on the memory of that call."""
         spans = [Value(s, 0, (s.nbytes,), (1,), BYTES) for s in self.saved]
         raws = {v.storage.id: array_at(v.storage.start, v) for v in spans}
         raws["held"] = [s.hold for s in self.saved]
+        first = [] if self.repeatable else [_place(t) for t in recorder.joint.results]
         recorder.joint = None
         born = set(map(id, recorder.born))
         for out, t in zip(self.results, results):
             if out.__class__ is Output and id(t._base) in born:  # as a view it would keep eager's graph, through its base
                 for name in ("_base", "_seen", "_creation", "_view_fn"):
                     t.__dict__.pop(name, None)
-        self._attach(results, leaves, raws, recorder.number_values)
+        self._attach(results, leaves, raws, recorder.number_values).first = first
 
     def _fresh_memory(self, table: Any) -> dict[int, Any]:
         """On a device, what only the backward program sees stays where it was, unless an earlier call still waits for its

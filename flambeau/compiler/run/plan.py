@@ -13,9 +13,10 @@ from typing import Any
 from weakref import getweakrefcount
 
 from ...autograd.node import Node, VersionCounter, hooked, start_counter, version_of
-from ...autograd.views import mark_view
+from ...autograd.views import mark_view, outdated
 from ...backends import dtypes
 from ...backends.cpu import memory
+from ...backends.cpu.arrays import contiguous_strides
 from ...backends.facts import SAFE
 from ...backends.references import NAMED
 from ...native import pointer
@@ -69,26 +70,28 @@ class Output:
 
     node: it had a history whose backward pass ran inside; graph: its number among those that still have one;
     inference: it was made in inference mode; tie: how it belongs to the input ("view" or "name");
-    base: the window of the tensor that it is a view of, which the call made.
+    base: the window of the tensor that it is a view of, which the call made; version: how often the call changed it in place.
     """
 
-    __slots__ = ("base", "graph", "inference", "node", "tie", "value")
+    __slots__ = ("base", "graph", "inference", "node", "tie", "value", "version")
 
-    def __init__(self, value: Value, node: Any, graph: int | None = None, inference: bool = False):
+    def __init__(self, value: Value, node: Any, graph: int | None = None, inference: bool = False, version: int = 0):
         self.value, self.graph, self.inference, self.tie, self.base = value, graph, inference, None, None
+        self.version = version
         self.node = None if node is None else FreedGraph(value)
 
 
 class Gradient:
     """A leaf's gradient that each call makes, in the memory of the last call's unless somebody holds on to that.
 
-    present: whether the leaf had one when the last call began.
+    version: how often the call changes it in place; present: whether the leaf had one when the last call began.
     """
 
-    __slots__ = ("leaf", "memory", "present", "tensor", "value")
+    __slots__ = ("leaf", "memory", "present", "tensor", "value", "version")
 
-    def __init__(self, leaf: Any, value: Value):
-        self.leaf, self.value, self.tensor, self.memory, self.present = leaf, value, None, None, False
+    def __init__(self, leaf: Any, value: Value, version: int):
+        self.leaf, self.value, self.version = leaf, value, version
+        self.tensor, self.memory, self.present = None, None, False
 
 
 class Sources:
@@ -120,6 +123,7 @@ class Sources:
                     continue
                 self.held.append((source, number, delta))
                 self.table[number] = (pointer(source._array) or 0) + delta
+        self.placed = [(by_id.get(id(s.source), s.source), s.source.storage_offset()) for s in recorder.placed.values()]
         self._find_spans(program)
         self._count_versions(recorder, by_id, of_grads)
         self.inner = [(t if (i := by_id.get(id(t))) is None else i, t._array, of if (j := by_id.get(id(of))) is None else j,
@@ -129,6 +133,8 @@ class Sources:
         self.arrays = [t._array for t in self.tensors]
         self.nodes = [t._node for t in self.tensors]
         self.marks = [(node, _mark(node)) for node in self.nodes if node is not None]
+        self.bases = [t._base for t in self.tensors]
+        self.views = [(t, t._base._node, outdated(t)) for t in self.tensors if t._base is not None]
         self.layouts = [(i, _layout(leaves[i]._array)) for i, _, _ in self.from_args]
 
     def _count_versions(self, recorder: Recorder, by_id: dict[int, int], of_grads: dict[int, Any]) -> None:
@@ -173,12 +179,16 @@ class Sources:
             written = max(written, end) if writes else written
 
     def apart(self, leaves: list[Any]) -> bool:
-        """Whether what the program writes overlaps nothing else that it reads or writes: by addresses, at each call."""
+        """Whether everything lies as it must: what the program writes overlaps nothing else that it reads or writes, by
+        addresses, at each call."""
         for t, array, of, skip in self.inner:  # tensors that lie inside of others: at the same place as before
             if t.__class__ is not int and t._array is not array:
                 return False
             inside, outside = [(leaves[x] if x.__class__ is int else x)._array for x in (t, of)]
             if (pointer(inside) or 0) - (pointer(outside) or 0) != skip:
+                return False
+        for t, offset in self.placed:
+            if (leaves[t] if t.__class__ is int else t).storage_offset() != offset:
                 return False
         if not self.writes:
             return True
@@ -200,8 +210,11 @@ class Sources:
         tensors = self.tensors
         if any(map(is_not, map(type, tensors), self.kinds)) or not self._in_place():
             return False
-        if any(map(is_not, [t._node for t in tensors], self.nodes)):
+        if any(map(is_not, [t._node for t in tensors], self.nodes)) or any(map(is_not, [t._base for t in tensors], self.bases)):
             return False
+        for view, node, late in self.views:
+            if view._base._node is not node or outdated(view) is not late:
+                return False
         for node, mark in self.marks:
             if (node.hooks is not None or mark) and _mark(node) != mark:
                 return False
@@ -272,7 +285,7 @@ class Plan:
         self.used = False  # by a call after the one that made it
         self.remade = ctypes.c_long()  # how many gradients were given other memory
         self.brought: dict[int, float] = {}  # floats among the arguments that each call brings, by number
-        self.numbers = recorder.numbers
+        self.numbers, self.asked = recorder.numbers, recorder.asked
         self.number_guards = recorder.number_guards
         self.counts = recorder.counts
         self.optimizers = recorder.optimizers
@@ -298,7 +311,8 @@ class Plan:
         self.fresh_places = []
         for storage in self.fresh:  # a storage that is just one result is allocated as that, others as bytes
             some = alone.get(storage.id, [])
-            single = len(some) == 1 and some[0].contiguous and some[0].nbytes == storage.nbytes and some[0].dtype is not BYTES
+            single = len(some) == 1 and some[0].nbytes == storage.nbytes and some[0].dtype is not BYTES and (
+                some[0].strides == contiguous_strides(some[0].shape))  # where there is one element, too
             self.fresh_places.append((storage.id, self.program.place[storage.id], *(
                 (some[0].shape, some[0].dtype) if single else ((storage.nbytes,), BYTES))))
 
@@ -330,7 +344,7 @@ class Plan:
             if storage.kind is CONSTANT:
                 storage.kind, storage.init = TEMPORARY, bytes_of(storage)
             if storage.kind is TEMPORARY and used[storage.id] == 1:
-                made.append(Gradient(leaf, value))
+                made.append(Gradient(leaf, value, version_of(grad)))
             elif grad is not before:
                 self.shared.append((leaf, value))
         return made
@@ -401,8 +415,10 @@ class Plan:
                 return False
         if not self.sources.hold() or not self.sources.apart(leaves):
             return False
-        if self.number_guards:
+        if self.number_guards or self.asked:
             numbers = self._read_numbers(leaves)
+            if any([type(numbers[n]) is not float for n in self.asked]):
+                return False
             return all(evaluate(e, numbers) == outcome for e, outcome in self.number_guards)
         return True
 
@@ -458,14 +474,14 @@ class Plan:
                     getrefcount(grad._array) <= 2 and getrefcount(g.memory) <= 3 and grad._array.base is g.memory
                     and grad._node is None and (grad._counter is None or getrefcount(grad._counter) <= 2)
                     and not grad.__dict__ and not getweakrefcount(grad)):
-                grad._counter = None  # of a view that is gone
+                grad._counter = counted(g.version) if g.version else None  # not that of a view that is gone
                 return
         self.remade.value += 1
         storage = g.value.storage
         g.memory = self.program.raw(storage.nbytes)
         g.tensor = grad = _new(Tensor)
         grad._array = self.program.window(g.memory, g.value)
-        grad._node = grad._counter = None
+        grad._node, grad._counter = None, counted(g.version) if g.version else None
         table[self.program.place[storage.id]] = pointer(g.memory)
 
     def _bump(self, leaves: list[Any]) -> None:
@@ -489,7 +505,7 @@ class Plan:
             return self.sources.window(v, leaves)
         return self.program.constant(v)
 
-    def _attach(self, made: list[Any], leaves: list[Any], raws: dict[int, Any], numbers: list[float]) -> None:
+    def _attach(self, made: list[Any], leaves: list[Any], raws: dict[int, Any], numbers: list[float]) -> Any:
         """Gives the results their history; a plan without a backward program has none to give."""
 
     def result(self, leaves: list[Any], raws: dict[int, Any], numbers: list[float]) -> Any:
@@ -507,7 +523,7 @@ class Plan:
             array = self._window(out.value, raws, leaves)
             t = _new(Tensor)
             t._array = array
-            t._counter = None
+            t._counter = counted(out.version) if out.version else None
             t._node = out.node
             if out.tie is not None:
                 source = self.sources.origin[out.value.storage.id][0]
@@ -517,12 +533,21 @@ class Plan:
                 else:
                     t._counter = source._counter or start_counter(source)
             elif out.base is not None:
-                mark_view(t, wrap(self._window(out.base, raws, leaves)))
+                base = wrap(self._window(out.base, raws, leaves))
+                base._counter = t._counter
+                mark_view(t, base)
             if out.inference:
                 t._inference, t._counter = True, VersionCounter()
             made.append(t)
         self._attach(made, leaves, raws, numbers)
         return unflatten(self.shape, iter(made))
+
+
+def counted(version: int) -> VersionCounter:
+    """The counter of a new tensor that was changed so often already."""
+    made = VersionCounter()
+    made.value = version
+    return made
 
 
 def _can_fail(group: Any) -> bool:

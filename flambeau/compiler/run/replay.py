@@ -31,10 +31,10 @@ from ...native import pointer, toolchain
 from ...native.calls import builtin, offset_of
 from ...tensors import dtypes
 from ...tensors.tensor import Tensor
-from ..capture.reads import MISSING, Content, Entry, Function, Inherited, Kind, Metadata, Read, Reads, Slot, Variable
+from ..capture.reads import MISSING, Behaviour, Content, Entry, Function, Inherited, Kind, Metadata, Read, Reads, Slot, Variable
 from ..capture.symbolic import evaluate
 from ..capture.trees import LEAF
-from .plan import Output
+from .plan import Output, counted
 
 UNDONE = object()  # what `Replay.run` returns when the program met an error and everything is as it was
 MISS = object()  # what `Replay.run` returns when the call has to go the long way
@@ -54,10 +54,11 @@ def _structure(**fields: Any) -> type[ctypes.Structure]:
 # As in native/replay.c.
 _WORD, _ITEM, _ENTRIES, _LIST, _ATTRIBUTE, _TAG, _VERSION = range(7)
 _Rule = _structure(kind=_L, object=_P, name=_P, value=_P, names=_P, values=_P, count=_L)
-_Window = _structure(object=_P, type=_P, node=_P, dtype=_P, dimensions=_L, extent=_P, first=_L, place=_L, delta=_L, nbytes=_L)
+_Window = _structure(object=_P, type=_P, node=_P, dtype=_P, dimensions=_L, extent=_P, first=_L, place=_L, delta=_L, nbytes=_L,
+                     view=_L, last=_L)
 _Undo = _structure(place=_L, saved=_P, nbytes=_L)
-_Number = _structure(container=_P, name=_P, index=_L)
-_Gradient = _structure(leaf=_P, tensor=_P, array=_P, memory=_P, attributes=_P, present=_L)
+_Number = _structure(container=_P, name=_P, index=_L, type=_P)
+_Gradient = _structure(leaf=_P, tensor=_P, array=_P, memory=_P, attributes=_P, present=_L, version=_L)
 _Table = _structure(
     program=_P, table=_P, numbers=_P, header=_L, array_slot=_L, node_slot=_L, counter_slot=_L, value_slot=_L,
     weak_slot=_L, dict_slot=_L, none=_P, no=_P, array_type=_P, name_grad=_P, name_base=_P, name_inference=_P, name_counter=_P,
@@ -218,6 +219,8 @@ class _Rules:
         if not issubclass(read.owner, Tensor):
             self.tag(read.owner)
             return
+        if type(read) is Behaviour or read.name is None:
+            raise Unsuitable
         for base in read.owner.__mro__:  # captures change the class for their time, and its tag with it
             table = gc.get_referents(base.__dict__)[0]
             self.item(table, read.name)
@@ -242,6 +245,10 @@ class _Rules:
         self.word(tensor, _HEADER - 8, type(tensor))
         for name in ("_array", "_node"):
             self.word(tensor, _slot(Tensor, name), getattr(tensor, name))
+        if tensor._base is not None:  # (whose array is another one, should it ever become a view of something else)
+            if tensor._base._node is not None:
+                raise Unsuitable
+            self.word(tensor._base, _slot(Tensor, "_node"), None)
 
     def optimizer(self, optimizer: Any, kept: Any) -> None:
         for name in ("state", "param_groups"):
@@ -276,7 +283,7 @@ _NATIVE: dict[type, Any] = {
     Entry: lambda rules, read: rules.item(read.owner, read.name), Slot: _Rules.own_dict,
     Variable: lambda rules, read: rules.word(read.owner, _cell_slot(), read.now()),
     Kind: lambda rules, read: rules.word(read.owner, _HEADER - 8, type(read.owner)),
-    Inherited: _Rules.inherited, Content: lambda rules, read: rules.entries(read.owner),
+    Inherited: _Rules.inherited, Behaviour: _Rules.inherited, Content: lambda rules, read: rules.entries(read.owner),
     Function: lambda rules, read: rules.function(read.owner), Metadata: lambda rules, read: rules.tensor(read.owner)}
 
 
@@ -320,7 +327,7 @@ class Replay:
         changed = sources.bumped_args or any(writes for _, _, writes in sources.brought[:len(sources.from_args)])
         if plan.program.ARRAY is not ndarray and registry.cuda_count() > 1:  # whose arrays are of one type
             raise Unsuitable
-        if self.call is None or changed or plan.shared or sources.inner or not sources.sound:
+        if self.call is None or changed or plan.shared or sources.inner or sources.placed or not sources.sound:
             raise Unsuitable
         self.plan, self.mode = plan, mode
         rules = _Rules()
@@ -360,11 +367,12 @@ class Replay:
                       *map(id, _NAMES), id(AccumulateGrad))
         _fill(rules, made, "fresh", _L, [place for _, place, _, _ in plan.fresh_places])
         reads = []
-        for container, key, index in plan.numbers:
+        for n, (container, key, index) in enumerate(plan.numbers):
             if not isinstance(container, dict):
                 raise Unsuitable
             rules.keep += [container, key]
-            reads.append(_Number(id(container), id(key), -1 if index is None else index))
+            kind = id(float) if n in plan.asked else None
+            reads.append(_Number(id(container), id(key), -1 if index is None else index, kind))
         _fill(rules, made, "reads", _Number, reads)
         counters = [t._counter for t, _ in plan.sources.bumped]
         _fill(rules, made, "steps", _L, [more for _, more in plan.sources.bumped])
@@ -401,13 +409,13 @@ class Replay:
         _fill(rules, table, "arguments", _Window, made)
 
     def _window(self, rules: _Rules, tensor: Any, place: int, delta: int) -> Any:
-        array, node = tensor._array, tensor._node
-        if array.__class__ is not self.plan.program.ARRAY:
+        array, node, base = tensor._array, tensor._node, tensor._base
+        if array.__class__ is not self.plan.program.ARRAY or (base is not None and base._node is not None):
             raise Unsuitable
         extent = (_L * (2 * array.ndim))(*array.shape, *array.strides)
         rules.keep += [tensor.__class__, node.__class__, array.dtype]
         return _Window(None, id(tensor.__class__), None if node is None else id(node.__class__), id(array.dtype), array.ndim,
-                       rules.block(extent), 0, place, delta)
+                       rules.block(extent), 0, place, delta, 0, base is not None)
 
     def _gradients(self, rules: _Rules, table: Any) -> None:
         plan = self.plan
@@ -419,7 +427,7 @@ class Replay:
         made = []
         for g in plan.grads:
             t = g.tensor
-            made.append(_Gradient(id(g.leaf), id(t), id(t._array), id(g.memory), id(t.__dict__), g.present))
+            made.append(_Gradient(id(g.leaf), id(t), id(t._array), id(g.memory), id(t.__dict__), g.present, g.version))
         if made:  # those are not kept: with others in their place, the addresses mean nothing
             rules.keep.append(plan.remade)
             rules.rules.append(_Rule(_WORD, ctypes.addressof(plan.remade), None, plan.remade.value))
@@ -441,8 +449,8 @@ class Replay:
         _fill(rules, table, "found", _Window, found)
         table.dropped, table.n_dropped = rules.addresses(plan.dropped), len(plan.dropped)
 
-    def _simple(self) -> list[tuple[int, Any]] | None:
-        """(number among the fresh memory, history) of each result, where all of them are just that."""
+    def _simple(self) -> list[tuple[int, Any, int]] | None:
+        """(number among the fresh memory, history, version) of each result, where all of them are just that."""
         at = {place[0]: n for n, place in enumerate(self.plan.fresh_places)}
         found = []
         for out in self.plan.results:
@@ -452,7 +460,7 @@ class Replay:
             n = at[out.value.storage.id]
             if self.fresh[n] != (out.value.shape, out.value.dtype):
                 return None
-            found.append((n, out.node))
+            found.append((n, out.node, out.version))
         return found
 
     # ----------------------------------------------------------------------------------------------------- running
@@ -488,10 +496,10 @@ class Replay:
             plan.leave(leaves, by_id)
             return plan.result(leaves, by_id, numbers)
         made = []
-        for n, node in self.simple:
+        for n, node, version in self.simple:
             t = _new(Tensor)
             t._array = raws[n]
-            t._counter = None
+            t._counter = counted(version) if version else None
             t._node = node
             made.append(t)
         return self.build(made)

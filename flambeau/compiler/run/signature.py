@@ -7,19 +7,31 @@ from typing import Any
 from ...amp.autocast_mode import _settings as autocast
 from ...autograd.node import AccumulateGrad, hooked
 from ...autograd.state import AUTOCAST
+from ...autograd.views import outdated
 from ...backends import registry
 from ...backends.flags import on_cuda
 from ...settings import _state as settings
 from ...tensors.dtypes import get_default_dtype
 from ...tensors.tensor import Tensor
+from ..capture.trees import flatten
 
 SIMPLE = (int, float, complex, bool, str, bytes, type(None))  # by value, not by their address
 
 
-def floats_among(args: Any, kwargs: Any, leaves: list[Any]) -> list[tuple[int, float]]:
-    """The floats that are arguments themselves, by their number among the leaves."""
-    given = {id(a) for a in (*args, *kwargs.values()) if type(a) is float}
-    return [(n, a) for n, a in enumerate(leaves) if type(a) is float and id(a) in given] if given else []
+def floats_among(args: Any, kwargs: Any) -> dict[int, int]:
+    """The floats that are arguments themselves: their place among the arguments, and their number among the leaves."""
+    found: dict[int, int] = {}
+    given = (*args, *kwargs.values())
+    if not any([type(a) is float for a in given]):
+        return found
+    n = 0
+    for place, a in enumerate(given):
+        if type(a) is float:
+            found[place] = n
+        inside: list[Any] = []
+        flatten(a, inside)
+        n += len(inside)
+    return found
 
 
 def signature(leaves: list[Any], mode: int, shape: Any, varying: Any = ()) -> Any:
@@ -34,9 +46,10 @@ def signature(leaves: list[Any], mode: int, shape: Any, varying: Any = ()) -> An
     for n, a in enumerate(leaves):
         if issubclass(type(a), Tensor):
             array, node = a._array, a._node
+            leaf = node.__class__ is AccumulateGrad
             parts.append((a.__class__, array.__class__, array.shape, array.strides, array.dtype.num, None if node is None
-                          else node.__class__ is AccumulateGrad and (node.hooks is None or not hooked(node)),
-                          first.setdefault(id(a), n), a._inference))
+                          else leaf, leaf and node.hooks is not None and hooked(node),
+                          first.setdefault(id(a), n), a._inference, None if a._base is None else outdated(a)))
         elif type(a) is float and (shape, n) in varying:
             parts.append(float)
         elif type(a) in SIMPLE:

@@ -16,6 +16,7 @@ from ...autograd.graph import saved_tensors_hooks
 from ...autograd.modes import is_grad_enabled
 from ...autograd.state import state as thread_state
 from ...backends import registry
+from ...nn.containers import ModuleDict, ModuleList
 from ...nn.module import Module
 from ...tensors.tensor import Tensor, wrap
 from ...utils._pytree import tree_map
@@ -302,6 +303,12 @@ def _flat_parameters(modules: list[Any], ignored: set[Any]) -> list[tuple[Any, s
     return found
 
 
+def _device_type(module: Module) -> str:
+    """Of the devices that a module's parameters are on, or will be."""
+    found = {p.device.type for p in module.parameters()} - {"meta"}
+    return found.pop() if len(found) == 1 else dist.group.WORLD.home
+
+
 def fully_shard(module: Any, *, mesh: DeviceMesh | None = None, reshard_after_forward: bool | int | None = None,
                 shard_placement_fn: Callable[..., Any] | None = None,
                 mp_policy: MixedPrecisionPolicy = MixedPrecisionPolicy(), offload_policy: OffloadPolicy | None = None,
@@ -327,9 +334,11 @@ def fully_shard(module: Any, *, mesh: DeviceMesh | None = None, reshard_after_fo
     target = modules[0]
     if not isinstance(target, Module):
         raise ValueError(f"fully_shard: expected a Module, got {type(target).__name__}")
+    if isinstance(target, (ModuleList, ModuleDict)):
+        raise ValueError(f"fully_shard does not support containers that do not implement forward: {target}")
     if _state_of(target) is not None:
         raise AssertionError("fully_shard was called on this module already")
-    mesh = init_device_mesh("cpu", (dist.get_world_size(),)) if mesh is None else mesh
+    mesh = init_device_mesh(_device_type(target), (dist.get_world_size(),)) if mesh is None else mesh
     if mesh.ndim not in (1, 2):
         raise ValueError(f"fully_shard expects a 1D or 2D DeviceMesh but got {mesh}")
     if isinstance(offload_policy, CPUOffloadPolicy) and mesh.device_type != "cpu":  # there all pieces are in the host's memory

@@ -9,14 +9,13 @@ from typing import Any
 
 from ... import native
 from ...autograd.modes import no_grad
-from ...autograd.state import looked_at
 from ...creation.factories import empty
 from ...ops.pointwise.complex import view_as_real
 from ...ops.shape.joining import cat
 from ...tensors import dtypes
 from ...tensors.tensor import Tensor
 from .. import reductions
-from ..engine import Engine
+from ..engine import Engine, address
 from ..reductions import ReduceOp
 from ..work import Work
 from .agreement import Agreement
@@ -56,21 +55,19 @@ class MpiEngine(Engine):
     def _raw(self, tensor: Tensor) -> list[Any]:
         """A contiguous tensor's memory, as bytes."""
         array = tensor._array
-        return [self.MPI.buffer.fromaddress(native.pointer(array) or 0, array.nbytes), array.nbytes, self.MPI.BYTE]
+        return [self.MPI.buffer.fromaddress(address(tensor), array.nbytes), array.nbytes, self.MPI.BYTE]
 
     def _typed(self, tensor: Tensor) -> list[Any]:
         array = tensor._array
-        return [self.MPI.buffer.fromaddress(native.pointer(array) or 0, array.nbytes), array.size, self.types[tensor.dtype]]
+        return [self.MPI.buffer.fromaddress(address(tensor), array.nbytes), array.size, self.types[tensor.dtype]]
 
     def _sent(self, tensor: Tensor) -> Tensor:
         """The tensor's elements as MPI can read them: contiguous, in the host's memory."""
-        looked_at(tensor._array, "a collective", writing=True)
         with no_grad():
             return (tensor if tensor.device.type == "cpu" else tensor.cpu()).contiguous()
 
     def _received(self, tensor: Tensor) -> tuple[Tensor, Callable[[], None] | None]:
         """Memory that MPI can write to, and how it gets from there into the tensor, where it is not the tensor's own."""
-        looked_at(tensor._array, "a collective", writing=True)
         if tensor.device.type == "cpu" and tensor.is_contiguous():
             return tensor, None
         with no_grad():
@@ -131,7 +128,7 @@ class MpiEngine(Engine):
         memory, count, kind = self._typed(tensor)
         if memory.nbytes <= 2 * _PIECE:
             return [[memory, count, kind]]
-        start, item = native.pointer(tensor._array) or 0, tensor.element_size()
+        start, item = address(tensor), tensor.element_size()
         step = _PIECE // item
         return [[self.MPI.buffer.fromaddress(start + at * item, min(step, count - at) * item), min(step, count - at), kind]
                 for at in range(0, count, step)]

@@ -15,7 +15,8 @@ __all__ = ["PipelineStage"]
 
 
 class PipelineStage:
-    """One stage of a pipeline: process i of the group runs stage i.
+    """One stage of a pipeline: process i of the group runs stage i, and where there are more stages than processes also stage
+    i + the group's size, and so on.
 
     Shapes between stages are told by the first microbatch; they have to stay the same.
     """
@@ -29,10 +30,13 @@ class PipelineStage:
         self.submod, self.stage_index, self.num_stages, self.device, self.group = (
             submodule, stage_index, num_stages, device, group)
         self.group_rank, self.group_size = dist.get_rank(group), dist.get_world_size(group)
-        if self.group_size != num_stages or self.group_rank != stage_index:
+        if num_stages % self.group_size or self.group_rank != stage_index % self.group_size:
             raise NotImplementedError(f"PipelineStage: stage {stage_index} of {num_stages} on rank {self.group_rank} of "
-                                      f"{self.group_size}: one stage per process, in the order of ranks, is implemented in "
+                                      f"{self.group_size}: stages in the order of ranks, again and again, are implemented in "
                                       "flambeau")
+        self.before, self.after = ((stage_index + step) % self.group_size for step in (-1, 1))
+        self.alone = self.group_size == num_stages          # of this process: no other stage's messages go the same way
+        self.mail: dict[int, list[list[Tensor]]] = {}       # tag -> what stages of this process send each other
         self.is_first, self.is_last = stage_index == 0, stage_index == num_stages - 1
         self.expected: list[tuple[Any, Any]] | None = None  # (shape, dtype) of what comes from the stage before
         self.told = False                                   # whether the next stage knows what it gets
@@ -40,15 +44,24 @@ class PipelineStage:
         self.sent: list[Any] = []                           # (work, tensor) under way
 
     # ----------------------------------------------------------------------------------------------------- neighbours
-    def _send(self, tensors: list[Tensor], rank: int) -> None:
+    def _tag(self, stage: int, backward: bool) -> int:
+        """Tells what a stage sends from what others do between the same two processes."""
+        return 0 if self.alone else 1 + 2 * stage + backward
+
+    def _send(self, tensors: list[Tensor], rank: int, tag: int) -> None:
+        if rank == self.group_rank:
+            self.mail.setdefault(tag, []).append([t.detach().clone() for t in tensors])
+            return
         for t in tensors:
             t = t.detach().contiguous()
-            self.sent.append((dist.isend(t, group_dst=rank, group=self.group), t))
+            self.sent.append((dist.isend(t, group_dst=rank, group=self.group, tag=tag), t))
 
-    def _receive(self, geometry: list[tuple[Any, Any]], rank: int) -> list[Tensor]:
+    def _receive(self, geometry: list[tuple[Any, Any]], rank: int, tag: int) -> list[Tensor]:
+        if rank == self.group_rank:
+            return self.mail[tag].pop(0)
         made = [empty(shape, dtype=dtype, device=self.device) for shape, dtype in geometry]
         for t in made:
-            dist.recv(t, group_src=rank, group=self.group)
+            dist.recv(t, group_src=rank, group=self.group, tag=tag)
         return made
 
     def flush(self) -> None:
@@ -58,11 +71,11 @@ class PipelineStage:
         self.sent = []
 
     def _inputs(self) -> list[Tensor]:
-        if self.expected is None:
+        if self.expected is None and self.before != self.group_rank:
             said: list[Any] = [None]
-            dist.recv_object_list(said, group_src=self.stage_index - 1, group=self.group)
+            dist.recv_object_list(said, group_src=self.before, group=self.group)
             self.expected = said[0]
-        made = self._receive(self.expected, self.stage_index - 1)
+        made = self._receive(self.expected or [], self.before, self._tag(self.stage_index - 1, False))
         return [t.requires_grad_(t.is_floating_point()) for t in made]
 
     # --------------------------------------------------------------------------------------------------------- passes
@@ -77,11 +90,11 @@ class PipelineStage:
                             "pass tensors on")
         self.kept[number] = ([t for t in inputs if isinstance(t, Tensor)], outputs)
         if not self.is_last:
-            if not self.told:
+            if not self.told and self.after != self.group_rank:
                 geometry = [(tuple(t.shape), t.dtype) for t in outputs]
-                dist.send_object_list([geometry], group_dst=self.stage_index + 1, group=self.group)
+                dist.send_object_list([geometry], group_dst=self.after, group=self.group)
                 self.told = True
-            self._send(outputs, self.stage_index + 1)
+            self._send(outputs, self.after, self._tag(self.stage_index, False))
         return output
 
     def backward_one_chunk(self, number: int, loss: Tensor | None, scale: float, last: bool) -> None:
@@ -92,13 +105,14 @@ class PipelineStage:
             _backward([loss], [tensor(scale, dtype=loss.dtype, device=loss.device)])
         else:
             wanted = [t for t in outputs if t.requires_grad]
-            grads = self._receive([(tuple(t.shape), t.dtype) for t in wanted], self.stage_index + 1)
+            tag = self._tag(self.stage_index + 1, True)
+            grads = self._receive([(tuple(t.shape), t.dtype) for t in wanted], self.after, tag)
             if wanted:
                 _backward(wanted, grads)
         if not self.is_first:
             with no_grad():
                 self._send([zeros_like(t) if t.grad is None else t.grad for t in inputs if t.requires_grad],
-                           self.stage_index - 1)
+                           self.before, self._tag(self.stage_index, True))
 
     def eval_only(self) -> None:
         """Forgets forward passes that no backward pass follows."""

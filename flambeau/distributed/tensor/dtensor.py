@@ -51,6 +51,8 @@ def local_of(x: Tensor) -> Tensor:
 class DTensor(Tensor):
     """A tensor over a DeviceMesh: one placement (Shard, Replicate or Partial) per dimension of the mesh."""
 
+    _answers_itself = True
+
     _spec: Spec
     _without_overrides = False  # operations ask their arguments from the first one on, not because the class exists
 

@@ -7,6 +7,7 @@ from typing import Any
 from ...backends.facts import POINTWISE
 from ...nn import functional as F
 from ...ops.core.export import FUNCTIONS
+from ...tensors.dtypes import dtype
 from ...utils._pytree import tree_map
 from . import random, rules_shape  # noqa: F401  (they enter themselves)
 from .dispatch import RULES, bound, distributed_in, everywhere, execute, gathered, rule, without_partial
@@ -64,8 +65,11 @@ for _names in (("masked_fill", "clamp_min", "clamp_max", "round"), ("hardtanh", 
 
 
 def _kept(func: Any, args: Any, kwargs: Any) -> Any:
-    """What is true of pieces: copies, casts, new tensors of the same shape."""
+    """What is true of pieces, and of summands: copies, and casts that keep fractions."""
     x = args[0]
+    if is_partial(x.placements) and any(d.__class__ is dtype and not (d.is_floating_point or d.is_complex)
+                                        for d in (*args[1:], *kwargs.values())):
+        return pointwise(func, args, kwargs)
     return execute(func, args, kwargs, [x.placements], x.placements, lambda made: x.shape)
 
 
@@ -75,8 +79,17 @@ for _name in ("float", "double", "half", "bfloat16"):
     RULES[_name] = _kept
 for _name in ("cpu", "cuda", "type", "pin_memory"):
     RULES[_name] = _kept
-for _name in ("zeros_like", "ones_like", "empty_like", "full_like"):
-    RULES[_name] = _kept
+
+
+@rule
+def zeros_like(func: Any, args: Any, kwargs: Any) -> Any:
+    """New tensors lie as the old one does, but are no summands: a one on every process would be many."""
+    x = args[0]
+    out = [Replicate() if p.is_partial() else p for p in x.placements]
+    return execute(func, args, kwargs, [x.placements], out, lambda made: x.shape)
+
+
+RULES["ones_like"] = RULES["empty_like"] = RULES["full_like"] = zeros_like
 
 
 @rule

@@ -24,6 +24,8 @@ class CausalVariant(IntEnum):
 class CausalBias(Tensor):
     """A bool mask for scaled_dot_product_attention that remembers how it was made."""
 
+    _answers_itself = True
+
     _without_overrides = True
 
     def __new__(cls, variant: CausalVariant, seq_len_q: int, seq_len_kv: int):

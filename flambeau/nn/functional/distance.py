@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...autograd.modes import no_grad
 from ...creation.factories import triu_indices
-from ...ops.core.row import public
+from ...ops.core.row import check_on_cpu, public
 from ...ops.pointwise.families import broadcast_error
 from ...ops.reduce.vector_norms import vector_norm
 from ...tensors import dtypes as _dtypes
@@ -18,8 +18,8 @@ __all__ = ["cosine_similarity", "pairwise_distance", "pdist"]
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """The cosine of the angle between vectors along dim; lengths are taken to be at least eps."""
     common = _dtypes.promote_types(x1.dtype, x2.dtype)
-    if not (common.is_floating_point or common.is_complex):
-        raise RuntimeError(f"expected common dtype to be floating point, yet common dtype is {common}")
+    if not common.is_floating_point:
+        raise RuntimeError(f"expected common dtype to be floating point, yet common dtype is {common.word}")
     try:
         shape = broadcast_shapes(tuple(x1.shape), tuple(x2.shape))
     except RuntimeError:
@@ -48,6 +48,7 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
         raise RuntimeError(f"pdist only supports 2D tensors, got: {input.ndim}D")
     if not input.is_floating_point():
         raise RuntimeError(f"pdist only supports floating-point dtypes, got: {input.dtype}")
+    check_on_cpu("pdist", input, "F")
     if p < 0:
         raise RuntimeError(f"pdist only supports non-negative p values, got: {p}")
     n = input.shape[0]

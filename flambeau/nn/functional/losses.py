@@ -382,8 +382,7 @@ def linear_cross_entropy(input: Tensor, linear_weight: Tensor, target: Tensor, *
         raise RuntimeError("expected equal input and linear_weight last dimensions (in_features), got "
                            f"{features} and {linear_weight.shape[-1]}, respectively")
     if linear_bias is not None and tuple(linear_bias.shape) != tuple(linear_weight.shape[:-1]):
-        raise RuntimeError(f"expected linear_bias shape {tuple(linear_weight.shape[:-1])}, got "
-                           f"{tuple(linear_bias.shape)}")
+        raise RuntimeError(f"expected linear_bias shape {tuple(linear_weight.shape[:-1])}, got {tuple(linear_bias.shape)}")
     if inner and input.ndim == 1:
         raise RuntimeError(f"K-dimensional loss defined by linear_weight shape {tuple(linear_weight.shape)} requires "
                            f"batched input, (N, {features}), got unbatched input with shape {tuple(input.shape)}")

@@ -227,6 +227,8 @@ class DistributedDataParallel(Module, Joinable):
         if self.static_graph:
             warnings.warn("You've set static_graph to be True, no need to set it again.", stacklevel=2)
             return
+        if self.reducer.order or self.reducer.rebuilt:
+            raise RuntimeError("_set_static_graph() should be called before training loop starts: a backward pass has been")
         self.static_graph = self.reducer.static = True
 
     # --------------------------------------------------------------------------------------------------------- join

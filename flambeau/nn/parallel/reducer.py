@@ -52,7 +52,7 @@ class Reducer:
         self.times: list[int] | None = None  # static graph: how often each gradient comes in a pass, once it is known
         self.counts: list[int] = []
         self.unused: list[int] = []
-        self.used: list[bool] = []
+        self.used = [False] * len(self.parameters)  # who got a gradient since the last exchange, steps without one counted in
         self.map_work: Any = None
         self.map: Any = None
         self._lay(assign(self.parameters, limits, range(len(self.parameters) - 1, -1, -1)))
@@ -64,8 +64,10 @@ class Reducer:
 
         def arrived(_: Tensor) -> None:
             reducer = reference()
-            if reducer is not None and reducer.expecting:
-                reducer._arrived(i)
+            if reducer is not None:
+                reducer.used[i] = True
+                if reducer.expecting:
+                    reducer._arrived(i)
 
         return arrived
 
@@ -86,7 +88,7 @@ class Reducer:
         """After the first pass, buckets follow the order in which gradients came (on rank 0: it must be one for all)."""
         if self.rebuilt or self.find_unused or len(self.order) != len(self.parameters):
             return False
-        order = tensor(self.order)
+        order = tensor(self.order, device=self.group.home)
         dist.broadcast(order, group_src=0, group=self.group)
         self._lay(assign(self.parameters, self.limits, order.tolist()))
         self.rebuilt = True
@@ -98,7 +100,6 @@ class Reducer:
         self.expecting, self.begun = True, False
         self.next = 0
         self.counts = [0] * len(self.parameters)
-        self.used = [False] * len(self.parameters)
         for bucket in self.buckets:
             bucket.waiting, bucket.result = set(bucket.numbers), None
         self.unused = []
@@ -135,7 +136,6 @@ class Reducer:
     # ------------------------------------------------------------------------------------------------ gradients come
     def _arrived(self, i: int) -> None:
         self.counts[i] += 1
-        self.used[i] = True
         if not self.rebuilt:
             self.order.append(i)
         if self.static and self.times is None:
@@ -188,7 +188,7 @@ class Reducer:
 
     def _all_sent(self) -> None:
         if self.find_unused and not self.static:
-            self.map = tensor([int(u) for u in self.used], dtype=int64)
+            self.map = tensor([int(u) for u in self.used], dtype=int64, device=self.group.home)
             self.map_work = dist.all_reduce(self.map, group=self.group, async_op=True)
         if current_task() is None:
             self.finish()
@@ -203,6 +203,7 @@ class Reducer:
         if self.map_work is not None:
             self.map_work.wait()
             self.map_work, used = None, self.map.tolist()
+        self.used = [False] * len(self.parameters)
         for bucket in self.buckets:
             self._wait(bucket)
             self._hand_over(bucket, used)
@@ -243,7 +244,7 @@ class Reducer:
             self._send(number)
         used = None
         if self.find_unused and not self.static:
-            counts = zeros(len(self.parameters), dtype=int64)
+            counts = zeros(len(self.parameters), dtype=int64, device=self.group.home)
             dist.all_reduce(counts, group=self.group)
             used = counts.tolist()
         for bucket in self.buckets:

@@ -41,8 +41,7 @@ def _fuse(layer: Any, bn: Any, weights: Any) -> Any:
     if bn.running_mean is None or bn.running_var is None:
         raise AssertionError("bn.running_mean and bn.running_var must not be None for fusion")
     fused = copy.deepcopy(layer)
-    fused.weight, fused.bias = weights(fused.weight, fused.bias, bn.running_mean, bn.running_var, bn.eps, bn.weight,
-                                       bn.bias)
+    fused.weight, fused.bias = weights(fused.weight, fused.bias, bn.running_mean, bn.running_var, bn.eps, bn.weight, bn.bias)
     return fused
 
 

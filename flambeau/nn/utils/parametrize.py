@@ -114,8 +114,7 @@ class ParametrizationList(ModuleList):
         for what, before, now in (("dtype", dtype, value.dtype), ("shape", shape, value.shape)):
             if before != now:
                 raise ValueError(f"Registering a parametrization may not change the {what} of the tensor, unless "
-                                 f"`unsafe` flag is enabled.\nunparametrized {what}: {before}\nparametrized {what}: "
-                                 f"{now}")
+                                 f"`unsafe` flag is enabled.\nunparametrized {what}: {before}\nparametrized {what}: {now}")
 
     def right_inverse(self, value: Tensor) -> None:
         """Stores what the tensor must be computed from to come out as `value`."""

@@ -130,11 +130,9 @@ def _pack(input: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     steps, batch = input.size(0), input.size(1)
     counts = lengths.tolist()
     if len(counts) != batch:
-        raise RuntimeError(f"Expected `len(lengths)` to be equal to batch_size, but got {len(counts)} "
-                           f"(batch_size={batch})")
+        raise RuntimeError(f"Expected `len(lengths)` to be equal to batch_size, but got {len(counts)} (batch_size={batch})")
     if counts[-1] <= 0 or min(counts) <= 0:
-        raise RuntimeError("Length of all samples has to be greater than 0, but found an element in 'lengths' that is "
-                           "<= 0")
+        raise RuntimeError("Length of all samples has to be greater than 0, but found an element in 'lengths' that is <= 0")
     if any(a < b for a, b in pairwise(counts)):
         raise RuntimeError("`lengths` array must be sorted in decreasing order when `enforce_sorted` is True. You can "
                            "pass `enforce_sorted=False` to pack_padded_sequence and/or pack_sequence to sidestep this "
@@ -182,8 +180,7 @@ def pad_sequence(sequences: Any, batch_first: bool = False, padding_value: float
                  padding_side: str = "right") -> Tensor:
     """Sequences of shape (length, *) as one batch: (longest, batch, *), or (batch, longest, *) with batch_first."""
     if not isinstance(sequences, Iterable):
-        raise RuntimeError("pad_sequence: Expected iterable for input sequences, but got arg of type: "
-                           f"{type(sequences)}")
+        raise RuntimeError(f"pad_sequence: Expected iterable for input sequences, but got arg of type: {type(sequences)}")
     sequences = sequences.unbind(0) if isinstance(sequences, Tensor) else tuple(sequences)
     if padding_side not in ("left", "right"):
         raise RuntimeError(f"Expected padding_side to be one of left or right, but got {padding_side}.")

@@ -206,8 +206,7 @@ def store(target: Tensor, result: Tensor, before: Tensor | None = None) -> Tenso
     if made.shape != array.shape:
         raise RuntimeError(f"output with shape {list(array.shape)} doesn't match the broadcast shape {list(made.shape)}")
     if made.dtype is not array.dtype and not can_cast(result.dtype, target.dtype):
-        raise RuntimeError(f"result type {result.dtype.word} can't be cast to the desired output type "
-                           f"{target.dtype.word}")
+        raise RuntimeError(f"result type {result.dtype.word} can't be cast to the desired output type {target.dtype.word}")
     mode = state.mode
     if target._base is not None and result._node is not None and not mode & NO_RECORD:
         check_creation(target)
@@ -284,6 +283,13 @@ def check_dtype(kernel: str, dtype: Any, kinds: str) -> None:
     c for complex ones but complex32 (h)."""
     if dtype.letter not in kinds and not ("F" in kinds and dtype.itemsize > 2 and dtype.is_floating_point):
         raise NotImplementedError(f"\"{kernel}\" not implemented for '{dtype.word}'")
+
+
+def check_on_cpu(kernel: str, tensor: Tensor, kinds: str, others: str = "") -> None:
+    """The same for a tensor in the host's memory: kernels of other devices serve other dtypes. others: more of them, by name."""
+    dtype = tensor.dtype
+    if dtype.letter not in kinds and dtype.name not in others.split() and tensor.device.type == "cpu":
+        check_dtype(kernel, dtype, kinds)
 
 
 def _type_word(d: Any) -> str:
@@ -372,8 +378,7 @@ def _write_one(name: str, out: Tensor, result: Tensor, rules: Any, field: str = 
             raise RuntimeError(f"torch.{name.replace('_', '.', 1)}: Expected {field} to be safely castable from "
                                f"{result.dtype.word} dtype, but got {field} with dtype {out.dtype.word}")
         if not can_cast(result.dtype, out.dtype):
-            raise RuntimeError(f"result type {result.dtype.word} can't be cast to the desired output type "
-                               f"{out.dtype.word}")
+            raise RuntimeError(f"result type {result.dtype.word} can't be cast to the desired output type {out.dtype.word}")
     if out._array.shape != result._array.shape:
         from ...backends.cpu.arrays import is_dense
         from ..shape.joining import resize_out

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import sys
 import types as _types
 from collections.abc import Callable, Iterable, Iterator
@@ -29,7 +30,9 @@ _dispatcher: Any = None  # ops/dispatch's offer, once there was a __torch_dispat
 
 def activate() -> None:
     global active, _for_good
-    active = _for_good = True
+    if not _for_good:
+        active = _for_good = True
+        _let_methods_ask()
 
 
 @contextlib.contextmanager
@@ -84,6 +87,33 @@ def _offer(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tupl
 def _disabled_torch_function_impl(*args: Any, **kwargs: Any) -> Any:
     """As a class's `__torch_function__`: the class takes no part, and results are plain tensors."""
     return NotImplemented
+
+
+# ------------------------------------------------------------------------------ methods that are no operations
+_OF_PYTHON = frozenset("""__init__ __hash__ __iter__ __str__ __dir__ __setstate__ __deepcopy__ __copy__ __reduce_ex__ __array__
+    has_names""".split())  # the language's own ways with objects
+
+
+def _let_methods_ask() -> None:
+    """Methods that ask a tensor something, or tell it, and compute nothing: from now on they ask for overrides first. Until
+    somebody can be asked they are what the class has, at full speed."""
+    package = __name__.partition(".")[0]
+    homes = tuple([f"{package}.{part}" for part in ("tensors.", "missing", "autograd.")])
+    for name, function in list(vars(Tensor).items()):
+        if isinstance(function, _types.FunctionType) and function.__module__.startswith(homes) and name not in _OF_PYTHON:
+            setattr(Tensor, name, _asking_method(function))
+
+
+def _asking_method(function: Callable) -> Callable:
+    @functools.wraps(function)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not self._without_overrides or state.function_modes:
+            off = getattr(state, "override_off", 0)
+            if off < 2 and (state.function_modes or (not off and not self._answers_itself and _takes_part(self))):
+                return dispatch(method, (self, *args), kwargs, (self,))[1]
+        return function(self, *args, **kwargs)
+
+    return method
 
 
 # ------------------------------------------------------------------------------------------------- who is asked
@@ -471,8 +501,12 @@ def redispatch_function(func: Callable, types: Iterable[type], args: tuple[Any, 
 @functools.cache
 def get_ignored_functions() -> set[Callable]:
     """Public functions that cannot be overridden: those that make tensors from nothing, and what handlers stand on."""
-    from ...creation import factories as creation
-    made = {v for v in (getattr(creation, n) for n in creation.__all__) if callable(v)}
+    from ...creation import factories, legacy, literals
+    from .export import FUNCTIONS
+    from ..random import factories as draws
+    homes = {module.__file__ for module in (factories, legacy, literals, draws)}
+    made = {f for f in FUNCTIONS.values() if getattr(inspect.unwrap(f), "__code__", None) and (
+        inspect.unwrap(f).__code__.co_filename in homes and "input" not in inspect.signature(f).parameters)}
     return made | {Tensor.as_subclass, Tensor._make_subclass, Tensor._make_wrapper_subclass, Tensor.__init__, Tensor.__hash__,
                    handle_torch_function, has_torch_function}
 
@@ -488,7 +522,7 @@ def _spaces() -> Iterator[tuple[str, Any]]:
         yield f"torch.{name}", getattr(package, name)
 
 
-_NOT_ASKED = {"torch.fft": {"fftfreq", "rfftfreq"}, "torch.Tensor": {"__new__", "__iter__", "__str__"}}
+_NOT_ASKED = {"torch.fft": {"fftfreq", "rfftfreq"}, "torch.Tensor": {"__new__", "__array_namespace__", *_OF_PYTHON}}
 _ASKED = {"torch.nn.init": {"uniform_", "normal_", "constant_", "kaiming_uniform_"}}
 
 
@@ -496,6 +530,7 @@ _ASKED = {"torch.nn.init": {"uniform_", "normal_", "constant_", "kaiming_uniform
 def _overridable() -> dict[str, dict[str, Callable]]:
     """Every function that asks `__torch_function__`, by the names of its place and of itself."""
     from .export import FUNCTIONS
+    activate()  # methods are then what handlers will be given
     ignored = get_ignored_functions()
     found: dict[str, dict[str, Callable]] = {}
     for place, space in _spaces():
@@ -520,7 +555,6 @@ def get_testing_overrides() -> dict[Callable, Callable]:
     <Signature (input, inplace=False)>
     """
     def dummy(function: Callable) -> Callable:
-        import inspect
         made = lambda *args, **kwargs: -1
         own = inspect.signature(function, follow_wrapped=False)
         made.__signature__ = own.replace(parameters=[p.replace(annotation=p.empty) for p in own.parameters.values()],

@@ -64,6 +64,7 @@ from .export import (  # noqa: F401  (families find them here, next to Row)
     alias_of,
     autocast_as,
     check_dtype,
+    check_on_cpu,
     check_overlap,
     check_writable,
     enter_inplace,
@@ -529,8 +530,7 @@ def wrapped(made: Any) -> Tensor | None:
 
 
 generate.knows(attach=attach, constant=constant, constants=_constants, edges_of=edges_of,
-               look_over=look_over, nothing_to_free=_nothing_to_free, run=run, unpack=unpack,
-               wrapped=wrapped)
+               look_over=look_over, nothing_to_free=_nothing_to_free, run=run, unpack=unpack, wrapped=wrapped)
 
 
 class RowNode(Node):

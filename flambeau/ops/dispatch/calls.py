@@ -388,8 +388,9 @@ def run_operation(op: Any, values: dict[str, Any]) -> Any:
     """The operation on plain tensors."""
     if op.kernel is not None:  # a custom operation
         return op.kernel(values)
+    from .backward import backward_kernel
     from .kernels import KERNELS
-    found = KERNELS.get(f"{op._opname}.{op._overloadname}") or KERNELS.get(op._opname)
+    found = KERNELS.get(f"{op._opname}.{op._overloadname}") or KERNELS.get(op._opname) or backward_kernel(op._opname)
     schema = op._schema
     args = [values[a.name] if a.name in values else a.default_value for a in schema.positional]
     kwargs = {a.name: values[a.name] for a in schema.arguments if a.kwarg_only and a.name in values}
@@ -408,13 +409,15 @@ def _given(kwargs: dict[str, Any]) -> dict[str, Any]:
 def function_named(name: str) -> Callable[..., Any]:
     """The function of flambeau's that computes an operation."""
     import flambeau
+
+    from .. import internal
     for prefix in _PREFIXES:
         space = getattr(flambeau, prefix)
         if name.startswith(prefix + "_") and hasattr(space, name[len(prefix) + 1:]):
             return getattr(space, name[len(prefix) + 1:])
     if name in FUNCTIONS:
         return FUNCTIONS[name]
-    for space in (flambeau, flambeau.Tensor, flambeau.nn.functional, flambeau._C._nn):
+    for space in (flambeau, flambeau.Tensor, flambeau.nn.functional, internal, flambeau._C._nn):
         if hasattr(space, name):
             return getattr(space, name)
     raise NotImplementedError(f"torch.ops.aten.{name}: flambeau has no operation of this name")

@@ -25,16 +25,6 @@ def rule(names: str, constant: tuple[int, ...] = (), only: Callable[..., bool] |
         RULES[name] = Rule(formulas, constant=constant, only=only)
 
 
-def together(names: str, targets: str, constant: tuple[int, ...] = ()) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """One function for the gradients of several arguments: it gives a dict."""
-    def enter(function: Callable[..., Any]) -> Callable[..., Any]:
-        for name in names.split():
-            RULES[name] = Rule({}, function, constant, tuple(targets.split()))
-        return function
-
-    return enter
-
-
 # Their results do not depend on the elements of their arguments in a way that has a derivative.
 rule("detach _local_scalar_dense equal is_same_size zeros_like ones_like empty_like full_like new_zeros new_ones new_empty "
      "new_full new_empty_strided rand_like randn_like randint_like bernoulli multinomial argmax argmin eq ne lt le gt ge "
@@ -87,8 +77,6 @@ rule("rsqrt", self=lambda grad, result: _after(_conj(op("pow", result, 3)), lamb
     "mul", grad, -0.5), cube)))
 rule("sin", self=lambda grad, self: op("mul", grad, _conj(op("cos", self))))
 rule("cos", self=lambda grad, self: op("mul", grad, _conj(op("neg", op("sin", self)))))
-rule("tanh", self=lambda grad, result: op("tanh_backward", grad, result))
-rule("sigmoid", self=lambda grad, result: op("sigmoid_backward", grad, result))
 rule("abs", self=lambda grad, self: op("mul", grad, op("sgn", self)))
 rule("erf", self=lambda grad, self: op("mul", scalar("mul", op("exp", op("neg", op("pow", self, 2))), 2 / math.sqrt(math.pi)),
                                        grad))
@@ -162,18 +150,6 @@ rule("masked_fill.Scalar", self=lambda grad, mask: op("masked_fill", grad, mask,
 rule("masked_fill.Tensor", self=lambda grad, mask: op("masked_fill", grad, mask, 0), value=lambda grad, mask: op(
     "sum", op("where", mask, grad, _zero(grad))))
 rule("relu", self=lambda grad, result: op("threshold_backward", grad, result, 0))
-rule("threshold", self=lambda grad, self, threshold: op("threshold_backward", grad, self, threshold))
-rule("softplus", self=lambda grad, self, beta, threshold: op("softplus_backward", grad, self, beta, threshold))
-rule("elu", self=lambda grad, self, alpha, scale, input_scale: op("elu_backward", grad, alpha, scale, input_scale, False, self))
-rule("leaky_relu", self=lambda grad, self, negative_slope: op("leaky_relu_backward", grad, self, negative_slope, False))
-rule("hardtanh", self=lambda grad, self, min_val, max_val: op("hardtanh_backward", grad, self, min_val, max_val))
-rule("silu", self=lambda grad, self: op("silu_backward", grad, self))
-rule("mish", self=lambda grad, self: op("mish_backward", grad, self))
-rule("hardswish", self=lambda grad, self: op("hardswish_backward", grad, self))
-rule("hardsigmoid", self=lambda grad, self: op("hardsigmoid_backward", grad, self))
-rule("gelu", self=lambda grad, self, approximate: op("gelu_backward", grad, self, approximate=approximate))
-rule("log_sigmoid_forward", (1,), self=lambda grad, self, result1: op("log_sigmoid_backward", grad, self, result1))
-rule("glu", self=lambda grad, self, dim: op("glu_backward", grad, self, dim))
 
 
 # -------------------------------------------------------------------------------------------------------- reductions
@@ -271,8 +247,6 @@ rule("logsumexp", self=lambda grad, self, result, dim, keepdim, self_shape: op("
     grad, dim, self_shape, keepdim), op("exp", op("sub", self, _restored(result, dim, self_shape, keepdim)))))
 rule("cumsum", self=lambda grad, dim: grad if grad.numel() <= 1 or grad.shape[dim] == 1 else op(
     "flip", op("cumsum", op("flip", grad, [dim]), dim), [dim]))
-rule("_softmax", self=lambda grad, result, dim, self_dtype: op("_softmax_backward_data", grad, result, dim, self_dtype))
-rule("_log_softmax", self=lambda grad, result, dim, self_dtype: op("_log_softmax_backward_data", grad, result, dim, self_dtype))
 
 
 # ------------------------------------------------------------------------------------------------------------- views
@@ -296,11 +270,8 @@ rule("permute", self=lambda grad, dims: op("permute", grad, _inverse(dims)))
 rule("expand", self=lambda grad, self_shape: sum_to_size(grad, self_shape))
 rule("unsqueeze", self=lambda grad, dim: op("squeeze", grad, dim))
 rule("squeeze", self=_unsqueezed)
-rule("select", self=lambda grad, self_shape, dim, index: op("select_backward", grad, self_shape, dim, index))
 rule("slice", self=lambda grad, self_shape, dim, start, end, step: op(
     "slice_backward", grad, self_shape, dim, 0 if start is None else start, 9223372036854775807 if end is None else end, step))
-rule("diagonal", self=lambda grad, self_shape, offset, dim1, dim2: op(
-    "diagonal_backward", grad, self_shape, offset, dim1, dim2))
 rule("diag_embed", self=lambda grad, offset, dim1, dim2: op("diagonal", grad, offset, dim1, dim2))
 rule("flip", self=lambda grad, dims: op("flip", grad, dims))
 rule("roll", self=lambda grad, shifts, dims: op("roll", grad, [-s for s in shifts], dims))
@@ -410,25 +381,6 @@ rule("dot", self=lambda grad, tensor: op("mul", grad, _conj(tensor)), tensor=lam
 
 
 # ------------------------------------------------------------------------------------------------------------ losses
-for _name, _option in (("mse_loss", ""), ("smooth_l1_loss", "beta"), ("huber_loss", "delta"), ("soft_margin_loss", "")):
-    def _loss(name: str = f"{_name}_backward", option: str = _option) -> None:
-        """A loss that is the same from either side, and its backward operation."""
-        if option == "beta":
-            rule(name[:-9], self=lambda grad, self, target, reduction, beta: op(name, grad, self, target, reduction, beta),
-                 target=lambda grad, self, target, reduction, beta: op(name, grad, target, self, reduction, beta))
-        elif option == "delta":
-            rule(name[:-9], self=lambda grad, self, target, reduction, delta: op(name, grad, self, target, reduction, delta),
-                 target=lambda grad, self, target, reduction, delta: op(name, grad, target, self, reduction, delta))
-        elif name.startswith("mse"):
-            rule(name[:-9], self=lambda grad, self, target, reduction: op(name, grad, self, target, reduction),
-                 target=lambda grad, self, target, reduction: op(name, grad, target, self, reduction))
-        else:
-            rule(name[:-9], self=lambda grad, self, target, reduction: op(name, grad, self, target, reduction))
-    _loss()
-rule("binary_cross_entropy", self=lambda grad, self, target, weight, reduction: op(
-    "binary_cross_entropy_backward", grad, self, target, weight, reduction))
-
-
 def _logits(grad: Tensor, self: Tensor, target: Tensor, weight: Any, pos_weight: Any, reduction: int) -> Tensor:
     if pos_weight is not None:
         slope = op("mul", pos_weight, target)
@@ -442,63 +394,3 @@ def _logits(grad: Tensor, self: Tensor, target: Tensor, weight: Any, pos_weight:
 
 
 rule("binary_cross_entropy_with_logits", self=_logits)
-rule("nll_loss_forward", (1,), self=lambda grad, self, target, weight, reduction, ignore_index, result1: op(
-    "nll_loss_backward", grad, self, target, weight, reduction, ignore_index, result1))
-rule("nll_loss2d_forward", (1,), self=lambda grad, self, target, weight, reduction, ignore_index, result1: op(
-    "nll_loss2d_backward", grad, self, target, weight, reduction, ignore_index, result1))
-
-
-# ------------------------------------------------------------------------------------------------------------ layers
-def _named(names: str, values: Any, needs: list[str]) -> dict[str, Any]:
-    return {n: v for n, v in zip(names.split(), values) if n in needs}
-
-
-@together("native_layer_norm", "input weight bias", (1, 2))
-def _layer_norm(grads: Any, input: Tensor, normalized_shape: Any, weight: Any, bias: Any, result1: Any, result2: Any,
-                needs: list[str]) -> dict[str, Any]:
-    names = "input weight bias"
-    return _named(names, op("native_layer_norm_backward", grads[0], input, normalized_shape, result1, result2, weight, bias,
-                            [n in needs for n in names.split()]), needs)
-
-
-@together("native_group_norm", "input weight bias")
-def _group_norm(grads: Any, input: Tensor, weight: Any, result1: Any, result2: Any, N: int, C: int, HxW: int, group: int,
-                needs: list[str]) -> dict[str, Any]:
-    names = "input weight bias"
-    return _named(names, op("native_group_norm_backward", grads[0], input, result1, result2, weight, N, C, HxW, group,
-                            [n in needs for n in names.split()]), needs)
-
-
-@together("native_batch_norm", "input weight bias", (1, 2))
-def _batch_norm(grads: Any, input: Tensor, weight: Any, running_mean: Any, running_var: Any, result1: Any, result2: Any,
-                training: bool, eps: float, needs: list[str]) -> dict[str, Any]:
-    names = "input weight bias"
-    return _named(names, op("native_batch_norm_backward", grads[0], input, weight, running_mean, running_var, result1, result2,
-                            training, eps, [n in needs for n in names.split()]), needs)
-
-
-@together("convolution", "input weight bias")
-def _convolution(grad: Tensor, input: Tensor, weight: Tensor, bias_shape: Any, stride: Any, padding: Any, dilation: Any,
-                 transposed: bool, output_padding: Any, groups: int, needs: list[str]) -> dict[str, Any]:
-    names = "input weight bias"
-    return _named(names, op("convolution_backward", grad, input, weight, bias_shape, stride, padding, dilation, transposed,
-                            output_padding, groups, [n in needs for n in names.split()]), needs)
-
-
-rule("max_pool2d_with_indices", (1,), self=lambda grad, self, kernel_size, stride, padding, dilation, ceil_mode, result1: op(
-    "max_pool2d_with_indices_backward", grad, self, kernel_size, stride, padding, dilation, ceil_mode, result1))
-rule("max_pool3d_with_indices", (1,), self=lambda grad, self, kernel_size, stride, padding, dilation, ceil_mode, result1: op(
-    "max_pool3d_with_indices_backward", grad, self, kernel_size, stride, padding, dilation, ceil_mode, result1))
-rule("avg_pool2d", self=lambda grad, self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override: op(
-    "avg_pool2d_backward", grad, self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override))
-rule("avg_pool3d", self=lambda grad, self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override: op(
-    "avg_pool3d_backward", grad, self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override))
-rule("_adaptive_avg_pool2d", self=lambda grad, self: op("_adaptive_avg_pool2d_backward", grad, self))
-
-
-@together("_scaled_dot_product_flash_attention_for_cpu", "query key value", (1,))
-def _attention(grads: Any, query: Tensor, key: Tensor, value: Tensor, result0: Any, result1: Any, dropout_p: float,
-               is_causal: bool, attn_mask: Any, scale: Any, needs: list[str]) -> dict[str, Any]:
-    given = {k: v for k, v in (("attn_mask", attn_mask), ("scale", scale)) if v is not None}
-    return _named("query key value", op("_scaled_dot_product_flash_attention_for_cpu_backward", grads[0], query, key, value,
-                                        result0, result1, dropout_p, is_causal, **given), needs)

@@ -179,21 +179,6 @@ def expand_as(input: Tensor, other: Tensor) -> Tensor:
     return op("expand", input, list(other.shape))
 
 
-@lowered("expand")
-def expand(input: Tensor, *size: Any, implicit: bool = False, **named: Any) -> Tensor:
-    return op("expand", input, _size(size) if size else list(named["size"]))
-
-
-@lowered("permute")
-def permute(input: Tensor, *dims: Any, **named: Any) -> Tensor:
-    return op("permute", input, _size(dims) if dims else list(named["dims"]))
-
-
-@lowered("repeat")
-def repeat(input: Tensor, *repeats: Any) -> Tensor:
-    return op("repeat", input, _size(repeats))
-
-
 @lowered("tile")
 def tile(input: Tensor, *dims: Any) -> Tensor:
     dims_ = _size(dims)
@@ -230,11 +215,6 @@ def split(input: Tensor, split_size_or_sections: Any = None, dim: int = 0, split
                     sizes if isinstance(sizes, int) else list(sizes), dim))
 
 
-@lowered("unbind")
-def unbind(input: Tensor, dim: int = 0) -> Any:
-    return tuple(op("unbind", input, dim))
-
-
 @lowered("tensor_split")
 def tensor_split(input: Tensor, indices_or_sections: Any = None, dim: int = 0, *, indices: Any = None,
                  sections: Any = None) -> Any:
@@ -259,11 +239,6 @@ PROPERTIES: dict[str, Callable[[Tensor], Tensor]] = {
     "T": lambda x: op("permute", x, list(range(x.ndim))[::-1]),
     "mT": lambda x: op("transpose", x, -2, -1), "H": lambda x: adjoint(x) if x.ndim else x, "mH": lambda x: adjoint(x),
     "data": lambda x: op("detach", x)}
-
-
-@lowered("squeeze")
-def squeeze(input: Tensor, dim: Any = None) -> Any:
-    return op("squeeze", input) if dim is None else op("squeeze", input, dim)
 
 
 @lowered("diag")
@@ -539,14 +514,13 @@ def norm(input: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, 
     return NotImplemented
 
 
-@lowered("softmax")
-def softmax(input: Tensor, dim: Any = None, _stacklevel: int = 3, dtype: Any = None, **rest: Any) -> Tensor:
-    return op("_softmax", input if dtype is None else to(input, dtype), _last(input) if dim is None else dim, False)
+def _softmax(name: str) -> Callable[..., Any]:
+    def softmax(input: Tensor, dim: Any = None, _stacklevel: int = 3, dtype: Any = None, **rest: Any) -> Tensor:
+        return op(name, input if dtype is None else to(input, dtype), _last(input) if dim is None else dim, False)
+    return softmax
 
 
-@lowered("log_softmax")
-def log_softmax(input: Tensor, dim: Any = None, _stacklevel: int = 3, dtype: Any = None, **rest: Any) -> Tensor:
-    return op("_log_softmax", input if dtype is None else to(input, dtype), _last(input) if dim is None else dim, False)
+LOWERED["softmax"], LOWERED["log_softmax"] = _softmax("_softmax"), _softmax("_log_softmax")
 
 
 def _last(input: Tensor) -> int:

@@ -10,7 +10,7 @@ from ...tensors.tensor import Tensor
 from . import bits  # noqa: F401  (its functions, too)
 from .calls import operation as op
 from .calls import scalar
-from .lowering import LOWERED, linear, log_softmax, lowered
+from .lowering import LOWERED, linear, lowered
 
 _REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
 
@@ -36,19 +36,9 @@ def relu6(input: Tensor, inplace: bool = False) -> Any:
     return op("hardtanh_" if inplace else "hardtanh", input, 0.0, 6.0)
 
 
-@lowered("gelu")
-def gelu(input: Tensor, approximate: str = "none") -> Any:
-    return op("gelu", input, approximate=approximate)
-
-
 @lowered("logsigmoid", "log_sigmoid")
 def logsigmoid(input: Tensor) -> Any:
     return op("log_sigmoid_forward", input)[0]
-
-
-@lowered("glu")
-def glu(input: Tensor, dim: int = -1) -> Any:
-    return op("glu", input, dim)
 
 
 # ------------------------------------------------------------------------------------------------------------ layers
@@ -332,7 +322,7 @@ def cross_entropy(input: Tensor, target: Tensor, weight: Any = None, size_averag
     kind, dim = _reduction(reduction, size_average, reduce), 0 if input.ndim == 1 else 1
     if weight is not None and (label_smoothing or target.is_floating_point()):
         return NotImplemented
-    logs = log_softmax(input, dim)
+    logs = LOWERED["log_softmax"](input, dim)
     if target.is_floating_point():
         return _soft_targets(logs, target, dim, kind, label_smoothing)
     plain = _likelihood(logs, target, weight, kind, ignore_index)
@@ -399,7 +389,7 @@ def _factory(name: str) -> Callable[..., Any]:
     return make
 
 
-_SIZED = ("zeros", "ones", "empty", "rand", "randn")
+_SIZED = ("zeros", "ones", "empty", "rand", "randn", "new_zeros", "new_ones", "new_empty")
 
 
 def _sized(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
@@ -414,31 +404,19 @@ for _name in ("zeros", "ones", "empty", "full", "arange", "eye", "linspace", "lo
 
 
 def _beside(name: str) -> Callable[..., Any]:
-    """x.new_zeros(2, 3) and its kin."""
-    def make(self: Tensor, *args: Any, **kwargs: Any) -> Any:
-        requires = kwargs.pop("requires_grad", False)
-        kwargs = {k: v for k, v in kwargs.items() if v is not None and not (k == "pin_memory" and not v)}
-        if name != "new_full" and args and isinstance(args[0], int):
-            args = (list(args),)
-        elif name != "new_full" and not args and "size" not in kwargs:
-            args = ([],)
-        made = op(name, self, *args, **kwargs, pin_memory=False)
-        return made.requires_grad_() if requires else made
-    return make
-
-
-for _name in ("new_zeros", "new_ones", "new_empty", "new_full"):
-    LOWERED[_name] = _beside(_name)
-
-
-def _alike(name: str) -> Callable[..., Any]:
+    """x.new_zeros(2, 3), zeros_like(x) and their kin."""
     def make(input: Tensor, *args: Any, **kwargs: Any) -> Any:
         requires = kwargs.pop("requires_grad", False)
         kwargs = {k: v for k, v in kwargs.items() if v is not None and not (k == "pin_memory" and not v)}
+        if name in _SIZED and args and isinstance(args[0], int):
+            args = (list(args),)
+        elif name in _SIZED and not args and "size" not in kwargs:
+            args = ([],)
         made = op(name, input, *args, **kwargs, pin_memory=False)
         return made.requires_grad_() if requires else made
     return make
 
 
-for _name in ("zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like"):
-    LOWERED[_name] = _alike(_name)
+for _name in ("new_zeros", "new_ones", "new_empty", "new_full", "zeros_like", "ones_like", "empty_like", "full_like",
+              "rand_like", "randn_like"):
+    LOWERED[_name] = _beside(_name)

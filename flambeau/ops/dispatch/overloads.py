@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 import types
 from typing import Any
 
 from . import calls, schemas
 from .schemas import NoFit, Schema
+
+
+Tag = enum.IntEnum("Tag", """core cudagraph_unsafe data_dependent_output dynamic_output_shape flexible_layout generated inplace
+    inplace_view maybe_aliasing_or_mutating needs_contiguous_strides needs_exact_strides needs_fixed_stride_order
+    nondeterministic_bitwise nondeterministic_seeded out out_variant pointwise pt2_compliant_tag reduction view_copy""",
+                   start=0, module="flambeau")
+Tag.__doc__ = """What is true of an operation, in PyTorch's words.
+
+>>> torch.Tag.pointwise in torch.ops.aten.mul.Tensor.tags
+True
+"""
+Tag.__str__ = enum.Enum.__str__
 
 
 class OpOverloadPacket:
@@ -86,9 +99,11 @@ class OpOverload:
     def is_view(self) -> bool:
         return self._schema is not None and self._schema.is_view
 
-    @property
-    def tags(self) -> list[Any]:
-        return []
+    @functools.cached_property
+    def tags(self) -> list[Tag]:
+        words = "".join([e.tags for e in schemas.overloads_of(self._opname)
+                         if self.namespace == "aten" and e.overload == self._overloadname])
+        return sorted([Tag[word] for word in words.split()] + [Tag.pt2_compliant_tag])
 
     def decompose(self, *args: Any, **kwargs: Any) -> Any:
         """What the operation is made of, where it is put together from others; else NotImplemented."""

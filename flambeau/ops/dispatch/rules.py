@@ -1,7 +1,7 @@
 """How the derivative of an operation is looked up, and what its node keeps.
 
-The formulas of derivatives.py come first; then those of the row of that name; then the function is run once more, with plain
-tensors, and differentiated by itself.
+The formulas of derivatives.py come first; then a backward operation of the same name; then the formulas of the row of that
+name; then the function is run once more, with plain tensors, and differentiated by itself.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Rule:
 
     keeps_all = False
 
-    def __init__(self, formulas: dict[str, Callable[..., Any]], together: Callable[..., Any] | None = None,
-                 constant: tuple[int, ...] = (), targets: tuple[str, ...] = (), only: Callable[..., bool] | None = None):
-        self.formulas, self.together, self.constant, self.only = formulas, together, constant, only
+    def __init__(self, formulas: dict[str, Callable[..., Any]], constant: tuple[int, ...] = (), targets: tuple[str, ...] = (),
+                 only: Callable[..., bool] | None = None):
+        self.formulas, self.constant, self.only = formulas, constant, only
         self.targets = targets or tuple(formulas)
 
     def serves(self, values: dict[str, Any]) -> bool:
@@ -39,8 +39,7 @@ class Rule:
 
     def names(self, needed: Any) -> set[str]:
         """What the formulas of some arguments refer to."""
-        used = [self.together] if self.together is not None else [f for t, f in self.formulas.items() if t in needed]
-        return {name for f in used for name in _parameters(f) if name not in _GIVEN}
+        return {name for t, f in self.formulas.items() if t in needed for name in parameters(f) if name not in _GIVEN}
 
     def results_wanted(self, needed: Any) -> set[int]:
         return {int(n[6:] or 0) for n in self.names(needed) if n.startswith("result") and (n[6:].isdigit() or not n[6:])}
@@ -54,13 +53,12 @@ class Rule:
                 given[name] = node.value(name)
             return given[name]
 
-        if self.together is not None:
-            return self.together(*[value(n) for n in _parameters(self.together)])
-        return {t: self.formulas[t](*[value(n) for n in _parameters(self.formulas[t])]) for t in sorted(needed)}
+        return {t: self.formulas[t](*[value(n) for n in parameters(self.formulas[t])]) for t in sorted(needed)}
 
 
 @functools.cache
-def _parameters(function: Any) -> tuple[str, ...]:
+def parameters(function: Any) -> tuple[str, ...]:
+    """The names of a formula's arguments."""
     code = getattr(function, "__code__", None)
     return code.co_varnames[:code.co_argcount] if code is not None else tuple(inspect.signature(function).parameters)
 
@@ -86,10 +84,10 @@ class RowRule(Rule):
         found = {}
         for target in sorted(needed):
             formula = self.formulas[target]
-            for n in _parameters(formula):
+            for n in parameters(formula):
                 if n not in given:
                     given[n] = node.value(self._real(n))
-            found[target] = formula(*[given[n] for n in _parameters(formula)])
+            found[target] = formula(*[given[n] for n in parameters(formula)])
         return found
 
 
@@ -171,12 +169,15 @@ _NUMBERS = dict.fromkeys("sum.dim_IntList mean.dim add.Scalar sub.Scalar mul.Sca
 @functools.cache
 def rule_of(op: Any) -> Rule:
     """The rule of an overload."""
+    from .backward import BackwardRule, backward_name
     from .derivatives import RULES
     name, in_place = op._opname, op._schema.is_mutable and op._opname.endswith("_")
     base = name[:-1] if in_place else name
     for key in (f"{name}.{op._overloadname}", name, f"{base}.{op._overloadname}", base):
         if key in RULES and _is_for(RULES[key], op):
             return RULES[key]
+    if backward_name(base) is not None:
+        return BackwardRule(op)
     row = ROWS.get(base)
     if row is not None and row.formulas and row.kernel in POINTWISE and len(op._schema.returns) == 1 and (
             _alike(row, op._schema)):

@@ -250,6 +250,7 @@ class Entry(NamedTuple):
     overload: str
     schema: Schema
     composite: bool
+    tags: str  # what PyTorch says of it: "core pointwise"
 
 
 @functools.cache
@@ -266,8 +267,9 @@ def overloads_of(name: str) -> tuple[Entry, ...]:
     """The overloads of an operation; those that take tensors come before those that take numbers."""
     found = []
     for line in _texts().get(name, ()):
-        schema = Schema(line.lstrip("~"))
-        found.append(Entry(schema.overload_name or "default", schema, line.startswith("~")))
+        text, _, tags = line.partition("  # ")
+        schema = Schema(text.lstrip("~"))
+        found.append(Entry(schema.overload_name or "default", schema, line.startswith("~"), tags))
     return tuple(sorted(found, key=lambda e: _rank(e.schema)))
 
 
@@ -278,6 +280,11 @@ def _rank(schema: Schema) -> tuple[int, ...]:
 
 def is_known(name: str) -> bool:
     return name in _texts()
+
+
+def names() -> list[str]:
+    """The operations that have a schema."""
+    return list(_texts())
 
 
 def resolve(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Entry, dict[str, Any]]:

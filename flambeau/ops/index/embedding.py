@@ -98,6 +98,8 @@ def embedding(weight: Tensor, indices: Tensor, padding_idx: int = -1, scale_grad
 def _renorm(weight: Tensor, indices: Tensor, max_norm: float, norm_type: float) -> Tensor:
     """Shrinks, in place and unrecorded, the used rows whose norm is above max_norm."""
     check_indices(indices, "embedding_renorm_")
+    if not (weight.is_floating_point() or weight.is_complex()):
+        raise RuntimeError(f"norm(): input dtype should be either floating point or complex. Got {weight.dtype.word} instead.")
     looked_at(weight._array, "rows of an embedding were measured", writing=True)
     looked_at(indices._array, "rows of an embedding were measured")
     given = weight._array, indices._array.reshape(-1)
@@ -180,6 +182,9 @@ def embedding_bag(weight: Tensor, indices: Tensor, offsets: Tensor, scale_grad_b
         raise RuntimeError(f"offsets has to be a 1D Tensor, but got Tensor of dimension {offsets.ndim}")
     if weight.ndim != 2:
         raise RuntimeError(f"weight has to be a 2D Tensor, but got Tensor of dimension {weight.ndim}")
+    if not weight.is_floating_point():
+        raise RuntimeError("Expected tensor for argument #1 'weight' to have one of the following scalar types: Half, BFloat16, "
+                           f"Float, Double; but got {weight.type()} instead (while checking arguments for embedding_bag)")
     if per_sample_weights is not None and per_sample_weights.dtype is not weight.dtype:
         raise RuntimeError("Expected tensor for argument #1 'weight' to have the same type as tensor for argument #1 "
                            f"'per_sample_weights'; but type {weight.type()} does not equal {per_sample_weights.type()} "

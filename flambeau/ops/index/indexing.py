@@ -412,8 +412,7 @@ def matched(self: Tensor, indices: list[Any], values: Tensor) -> Tensor:
             return values.to(self.dtype)
         index_put_row(self.detach(), indices, self.new_zeros(values.shape), False)  # a wrong shape is reported first
         raise RuntimeError("Index put requires the source and destination dtypes match, got "
-                           f"{_type_word(self.dtype)} for the destination and {_type_word(values.dtype)} for the "
-                           "source.")
+                           f"{_type_word(self.dtype)} for the destination and {_type_word(values.dtype)} for the source.")
     return values
 
 

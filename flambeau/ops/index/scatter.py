@@ -12,7 +12,7 @@ from ...tensors import dtypes as _dtypes
 from ...tensors.shapes import broadcast_shapes, wrap_dim
 from ...tensors.tensor import Tensor
 from .. import rules
-from ..core.row import Row, _type_word, public
+from ..core.row import Row, _type_word, check_dtype, check_on_cpu, public
 from ..rules import moves
 from ..shape.joining import stack
 from ..shape.writing import writing
@@ -168,9 +168,7 @@ _REDUCTIONS = {"sum": _sum_backward, "mean": _mean_backward, "amax": _extreme_ba
 
 
 # ------------------------------------------------------------------------------------------------ a vector of positions
-def _orderable(name: str, self: Tensor, reduce: str) -> None:
-    if reduce in ("amax", "amin") and self.is_complex():
-        raise NotImplementedError(f'"{name}" with reduce="{reduce}" not implemented for \'{_type_word(self.dtype)}\'')
+_COMBINES = {"amax": "bif", "amin": "bif", "mean": "ifc"}  # which dtypes a reduction has a kernel for
 
 
 def _vector(name: str, index: Any, types: str = "int32 or int64") -> None:
@@ -270,7 +268,7 @@ def index_reduce(input: Tensor, dim: int, index: Tensor, source: Tensor, reduce:
     dim = wrap_dim(dim, input.dim())
     if reduce not in ("prod", "mean", "amax", "amin"):
         raise RuntimeError(f"index_reduce(): Expected reduce to be one of prod, mean, amax or amin but got {reduce}.")
-    _orderable("index_reduce", input, reduce)
+    check_on_cpu("index_func_", input, "if")
     _vector("index_reduce_", index)
     _slices_match("index_reduce_", input, dim, index, source)
     return _index_reduce, dim, index, source, reduce, bool(include_self)
@@ -399,7 +397,7 @@ def scatter_reduce(input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: 
     dim = _positions("scatter_reduce", input, dim, index)
     if reduce not in _REDUCTIONS:
         raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}.")
-    _orderable("scatter_reduce", input, reduce)
+    check_dtype(f"scatter_gather_tensor_cpu_reduce_{reduce}", input.dtype, _COMBINES.get(reduce, "bifc"))
     src = _fit_source("scatter_reduce", input, dim, index, src)
     return _scatter_reduce, dim, index, src, reduce, bool(include_self)
 
@@ -408,8 +406,7 @@ def scatter_reduce(input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: 
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     """gather with broadcasting; without dim, from the flattened tensor."""
     if indices.dtype is not _dtypes.int64:
-        raise RuntimeError(f"torch.take_along_dim(): dtype of indices should be Long but got "
-                           f"{_type_word(indices.dtype)}")
+        raise RuntimeError(f"torch.take_along_dim(): dtype of indices should be Long but got {_type_word(indices.dtype)}")
     if dim is None:
         return gather(input.reshape(-1), 0, _from_front(indices, input.numel()).reshape(-1))
     if input.dim() != indices.dim():

@@ -11,10 +11,11 @@ from typing import Any
 
 from ...backends.cpu.layers import conv as _kernels  # noqa: F401  (enters the kernels into the table)
 from ...tensors.tensor import Tensor
-from ..core.row import FUNCTIONS, public, row, run, wrapped
+from ..core.row import FUNCTIONS, check_on_cpu, public, row, run, wrapped
 from ..pointwise.functions import conj
 from ..rules import images
 from ..shape.views import relaid
+from .forms import in_dimensions
 from .layouts import channels_last_of, contiguous_copy, laid_out
 
 _AGAIN = "ConvolutionBackwardBackward0"
@@ -99,8 +100,7 @@ def spread(value: Any, dims: int, name: str) -> tuple[int, ...]:
     try:
         return (value.__index__(),) * dims
     except AttributeError:
-        raise TypeError(f"conv{dims}d(): argument '{name}' must be tuple of ints, but found "
-                        f"{type(value).__name__}") from None
+        raise TypeError(f"conv{dims}d(): argument '{name}' must be tuple of ints, but found {type(value).__name__}") from None
 
 
 def _check(name: str, x: Any, weight: Any, bias: Any, dims: int) -> None:
@@ -110,8 +110,7 @@ def _check(name: str, x: Any, weight: Any, bias: Any, dims: int) -> None:
     if bias is not None and not isinstance(bias, Tensor):
         raise TypeError(f"{name}(): argument 'bias' must be Tensor, not {type(bias).__name__}")
     if x.ndim not in (dims + 1, dims + 2):
-        raise RuntimeError(f"Expected {dims + 1}D (unbatched) or {dims + 2}D (batched) input to {name}, but got input "
-                           "of "
+        raise RuntimeError(f"Expected {dims + 1}D (unbatched) or {dims + 2}D (batched) input to {name}, but got input of "
                            f"size: {list(x.shape)}")
     if weight.ndim != dims + 2:
         raise RuntimeError("weight should have at least three dimensions" if weight.ndim < 3 else
@@ -178,10 +177,15 @@ def _same(x: Tensor, weight: Tensor, stride: Any, dilation: Any) -> tuple[Tensor
 
 
 # ------------------------------------------------------------------------------------------------- convolutions
-def _conv(name: str, dims: int, x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any,
-          groups: int) -> Tensor:
+def _conv(name: str, dims: int, input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
+          dilation: Any = 1, groups: int = 1) -> Tensor:
+    """The convolution of (batch, channels, {}) with weights (out channels, channels / groups, *kernel)."""
+    x = input
     _check(name, x, weight, bias, dims)
     stride, dilation = spread(stride, dims, "stride"), spread(dilation, dims, "dilation")
+    if x.dtype.letter in "bi":
+        check_on_cpu("slow_conv_dilated<>" if max(dilation) > 1 else "compute_columns3d" if dims == 3 else "slow_conv2d_cpu", x,
+                     "fc" if max(dilation) > 1 else "ifc", "int64")
     batched = x.ndim == dims + 2
     if not batched:
         x = x.unsqueeze(0)
@@ -215,37 +219,19 @@ def _convolved(x: Tensor, weight: Tensor, *rest: Any) -> Tensor:
     return laid_out(convolution(contiguous_copy(x, name), contiguous_copy(weight, name), *rest), name)
 
 
-@public(method=False, autocast="lower")
-def conv1d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
-           dilation: Any = 1,
-           groups: int = 1) -> Tensor:
-    """The convolution of (batch, channels, length) with weights (out channels, channels / groups, kernel)."""
-    return _conv("conv1d", 1, input, weight, bias, stride, padding, dilation, groups)
-
-
-@public(method=False, autocast="lower")
-def conv2d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
-           dilation: Any = 1,
-           groups: int = 1) -> Tensor:
-    """The convolution of (batch, channels, height, width) with weights (out channels, channels / groups, *kernel)."""
-    return _conv("conv2d", 2, input, weight, bias, stride, padding, dilation, groups)
-
-
-@public(method=False, autocast="lower")
-def conv3d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
-           dilation: Any = 1,
-           groups: int = 1) -> Tensor:
-    """The convolution of (batch, channels, *volume) with weights (out channels, channels / groups, *kernel)."""
-    return _conv("conv3d", 3, input, weight, bias, stride, padding, dilation, groups)
+conv1d, conv2d, conv3d = in_dimensions("conv{}d", method=False, autocast="lower")(_conv)
 
 
 # ------------------------------------------------------------------------------------- transposed convolutions
-def _transposed(name: str, dims: int, x: Any, weight: Any, bias: Any, stride: Any, padding: Any, output_padding: Any,
-                groups: int, dilation: Any) -> Tensor:
+def _transposed(name: str, dims: int, input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1,
+                padding: Any = 0, output_padding: Any = 0, groups: int = 1, dilation: Any = 1) -> Tensor:
+    """The transpose of a convolution; weights are (channels, out channels / groups, *kernel)."""
+    x = input
     _check(name, x, weight, bias, dims)
     stride, padding = spread(stride, dims, "stride"), spread(padding, dims, "padding")
     dilation, more = spread(dilation, dims, "dilation"), spread(output_padding, dims, "output_padding")
     _check_numbers(stride, padding, dilation, groups, more)
+    check_on_cpu(f"slow_conv_transpose{max(dims, 2)}d_out_cpu", x, "fc", "int64")
     batched = x.ndim == dims + 2
     if not batched:
         x = x.unsqueeze(0)
@@ -269,25 +255,8 @@ def _transposed(name: str, dims: int, x: Any, weight: Any, bias: Any, stride: An
     return made if batched else made.squeeze(0)
 
 
-@public(method=False, autocast="lower")
-def conv_transpose1d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
-                     output_padding: Any = 0, groups: int = 1, dilation: Any = 1) -> Tensor:
-    """The transpose of conv1d; weights are (channels, out channels / groups, kernel)."""
-    return _transposed("conv_transpose1d", 1, input, weight, bias, stride, padding, output_padding, groups, dilation)
-
-
-@public(method=False, autocast="lower")
-def conv_transpose2d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
-                     output_padding: Any = 0, groups: int = 1, dilation: Any = 1) -> Tensor:
-    """The transpose of conv2d; weights are (channels, out channels / groups, *kernel)."""
-    return _transposed("conv_transpose2d", 2, input, weight, bias, stride, padding, output_padding, groups, dilation)
-
-
-@public(method=False, autocast="lower")
-def conv_transpose3d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
-                     output_padding: Any = 0, groups: int = 1, dilation: Any = 1) -> Tensor:
-    """The transpose of conv3d; weights are (channels, out channels / groups, *kernel)."""
-    return _transposed("conv_transpose3d", 3, input, weight, bias, stride, padding, output_padding, groups, dilation)
+conv_transpose1d, conv_transpose2d, conv_transpose3d = in_dimensions(
+    "conv_transpose{}d", method=False, autocast="lower")(_transposed)
 
 
 @public(method=False, name="convolution")
@@ -308,8 +277,7 @@ def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tenso
     torch.Size([2, 1, 5])
     """
     if input.ndim != 3 or weight.ndim != 3:
-        raise RuntimeError(f"conv_tbc: input and weight must have 3 dims: time, batch, channels; got "
-                           f"{list(input.shape)} and "
+        raise RuntimeError(f"conv_tbc: input and weight must have 3 dims: time, batch, channels; got {list(input.shape)} and "
                            f"{list(weight.shape)}")
     return conv1d(input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, padding=pad).permute(2, 0, 1)
 
@@ -343,8 +311,7 @@ def _windows(name: str, size: Any, kernel: Any, dilation: Any, padding: Any, str
     counts = [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, d, p, s in zip(size, kernel, dilation, padding, stride)]
     if min(counts) < 1:
         raise RuntimeError(f"{name}: given a spatial size of {tuple(size)}, kernel_size={kernel}, dilation={dilation}, "
-                           f"padding={padding}, stride={stride}, the calculated shape of the array of sliding blocks "
-                           "is "
+                           f"padding={padding}, stride={stride}, the calculated shape of the array of sliding blocks is "
                            f"{tuple(counts)}, but its components must be at least one")
     return counts[0] * counts[1]
 
@@ -355,9 +322,9 @@ def unfold(input: Tensor, kernel_size: Any, dilation: Any = 1, padding: Any = 0,
     kernel, dilation, padding, stride = _pairs("unfold", kernel_size=kernel_size, dilation=dilation, padding=padding,
                                                stride=stride)
     if input.ndim not in (3, 4) or 0 in input.shape[input.ndim - 3:]:
-        raise RuntimeError(f"Expected 3D or 4D (batch mode) tensor with possibly 0 batch size and other non-zero "
-                           "dimensions "
+        raise RuntimeError(f"Expected 3D or 4D (batch mode) tensor with possibly 0 batch size and other non-zero dimensions "
                            f"for input, but got: {list(input.shape)}")
+    check_on_cpu("im2col_out_cpu", input, "fcb")
     _windows("unfold", input.shape[-2:], kernel, dilation, padding, stride)
     return _im2col(input, kernel, dilation, padding, stride)
 
@@ -373,13 +340,12 @@ def fold(input: Tensor, output_size: Any, kernel_size: Any, dilation: Any = 1, p
                            f"dimensions for input, but got: {list(input.shape)}")
     taps = kernel[0] * kernel[1]
     if input.shape[-2] % taps:
-        raise RuntimeError(f"Expected size of input's dimension 1 to be divisible by the product of kernel_size, but "
-                           "got "
+        raise RuntimeError(f"Expected size of input's dimension 1 to be divisible by the product of kernel_size, but got "
                            f"input.size(1)={input.shape[-2]} and kernel_size={kernel}")
     count = _windows("fold", size, kernel, dilation, padding, stride)
     if input.shape[-1] != count:
         raise RuntimeError(f"Given output_size={size}, kernel_size={kernel}, dilation={dilation}, padding={padding}, "
-                           f"stride={stride}, expected size of input's dimension 2 to match the calculated number of "
-                           "sliding "
+                           f"stride={stride}, expected size of input's dimension 2 to match the calculated number of sliding "
                            f"blocks {count}, but got input.size(2)={input.shape[-1]}")
+    check_on_cpu("col2im_out_cpu", input, "fcb")
     return _col2im(input, size, kernel, dilation, padding, stride)

@@ -149,8 +149,7 @@ def _general(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
             return value
     for position, (name, value) in enumerate((("input", input), ("weight", weight)), 1):
         if not isinstance(value, Tensor):
-            raise TypeError(f"linear(): argument '{name}' (position {position}) must be Tensor, not "
-                            f"{type(value).__name__}")
+            raise TypeError(f"linear(): argument '{name}' (position {position}) must be Tensor, not {type(value).__name__}")
     if input.device != weight.device and input.ndim and weight.ndim:
         raise registry.two_devices([input._array, weight._array])
     if weight.ndim not in (1, 2):

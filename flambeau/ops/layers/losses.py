@@ -24,7 +24,7 @@ from ...tensors.parameter import Parameter
 from ...tensors.shapes import broadcast_shapes
 from ...tensors.tensor import Tensor
 from .. import rules
-from ..core.row import FUNCTIONS, Row, public, run, taking, unpack_output, wrapped
+from ..core.row import FUNCTIONS, Row, check_on_cpu, public, run, taking, unpack_output, wrapped
 from ..pointwise.activations import softplus_
 from ..pointwise.families import Pointwise, broadcast_error, promoted
 from ..pointwise.functions import sigmoid
@@ -314,6 +314,7 @@ def ctc_loss(log_probs: Tensor, targets: Tensor, input_lengths: Any, target_leng
     if x.ndim != 3:
         raise RuntimeError(f"ctc_loss: log_probs must have 2 or 3 dimensions, got {log_probs.ndim}")
     _check_ctc(x, targets, inputs, lengths, blank)
+    check_on_cpu("ctc_loss_cpu", x, "F")
     inputs, lengths = inputs.to(x.device), lengths.to(x.device)
     if x.is_meta:
         inputs, lengths = inputs.to("meta"), lengths.to("meta")

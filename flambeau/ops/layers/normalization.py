@@ -116,8 +116,7 @@ def _run_batch_norm(input: Tensor, weight: Any, bias: Any, running_mean: Any, ru
     channels = input.shape[1]
     if not training and (running_mean is None or running_var is None):
         raise RuntimeError("running_mean and running_var must be defined in evaluation mode")
-    for name, value in (("running_mean", running_mean), ("running_var", running_var), ("weight", weight),
-                        ("bias", bias)):
+    for name, value in (("running_mean", running_mean), ("running_var", running_var), ("weight", weight), ("bias", bias)):
         _check_size(name, value, channels)
     if not input._array.flags.c_contiguous and registry.backend_of(input._array).NAME != "cuda" and (
             name := dense_channels_last(input)) is not None:  # that device's kernel takes them as they are
@@ -214,8 +213,7 @@ def _instance_norm(input: Tensor, running_mean: Any, running_var: Any, weight: A
     if not use_input_stats and (running_mean is None or running_var is None):
         raise RuntimeError("Expected running_mean and running_var to be defined when use_input_stats is false")
     n, c = input.shape[:2]
-    for name, value in (("running_mean", running_mean), ("running_var", running_var), ("weight", weight),
-                        ("bias", bias)):
+    for name, value in (("running_mean", running_mean), ("running_var", running_var), ("weight", weight), ("bias", bias)):
         _check_size(name, value, c)
     many = lambda t: None if t is None else t.repeat(n)
     mean, var = many(running_mean), many(running_var)
@@ -296,8 +294,7 @@ def _checked_shape(name: str, input: Any, normalized_shape: Any, weight: Any, bi
         raise TypeError(f"{name}(): argument 'normalized_shape' (position 2) must be tuple of ints, not int")
     shape = tuple([int(n) for n in normalized_shape])
     if not shape:
-        raise RuntimeError(f"Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one "
-                           "element, "
+        raise RuntimeError(f"Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one element, "
                            f"but got normalized_shape = {list(shape)}")
     for label, value in (("weight", weight), ("bias", bias)):
         if value is not None and tuple(value.shape) != shape:
@@ -456,16 +453,14 @@ def group_norm(input: Tensor, num_groups: int, weight: Tensor | None = None, bia
     if num_groups <= 0:
         raise RuntimeError(f"Expected num groups to be greater than 0, got {num_groups}")
     if channels % num_groups:
-        raise RuntimeError(f"Expected number of channels in input to be divisible by num_groups, but got input of "
-                           "shape "
+        raise RuntimeError(f"Expected number of channels in input to be divisible by num_groups, but got input of shape "
                            f"{list(input.shape)} and num_groups={num_groups}")
     if input.numel() == num_groups:
         sizes = [shape[0] * channels // num_groups, num_groups, *shape[2:]]
         raise ValueError(f"Expected more than 1 value per channel when training, got input size {sizes}")
     for label, value in (("weight", weight), ("bias", bias)):
         if value is not None and value.shape != (channels,):
-            raise RuntimeError(f"Expected {label} to be a vector of size equal to the number of channels in input, but "
-                               "got "
+            raise RuntimeError(f"Expected {label} to be a vector of size equal to the number of channels in input, but got "
                                f"{label} of shape {list(value.shape)} and input of shape {list(input.shape)}")
     if not input._array.flags.c_contiguous and (name := channels_last_of(input)) is not None:
         return laid_out(_group_norm(contiguous_copy(input, name), num_groups, weight, bias, float(eps))[0], name)

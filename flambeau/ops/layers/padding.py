@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...tensors.tensor import Tensor
-from ..core.row import Row, moving, public
+from ..core.row import Row, check_on_cpu, moving, public
 from ..rules import images
 from .layouts import keeping_layout
 
@@ -67,6 +67,8 @@ def pad_edges(input: Tensor, pad: Any, mode: str) -> Tensor:
     grown = tuple([(max(a, 0), max(b, 0)) for a, b in pads])
     if mode == "circular":  # here what is cut off does not come back at the other end
         return _edges["circular", 0](_cut(input, pads), grown, mode)
+
+    check_on_cpu(f"{'reflection' if mode == 'reflect' else 'replication'}_pad{n}d", input, "ifch")
 
     def padded(x: Tensor) -> Tensor:
         made = _edges[mode, n](x, grown, mode)

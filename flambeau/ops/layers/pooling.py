@@ -15,9 +15,10 @@ from ...settings import alert_not_deterministic
 from ...tensors import dtypes as _dtypes
 from ...tensors.tensor import Tensor
 from .. import rules
-from ..core.row import FUNCTIONS, _type_word, public, row
+from ..core.row import FUNCTIONS, check_on_cpu, public, row
 from ..pointwise.functions import tied
 from ..rules import images
+from .forms import in_dimensions
 from .layouts import channels_last_of, contiguous_copy, dense_channels_last, keeping_layout, laid_out
 
 # ------------------------------------------------------------------------------------------------------------ rows
@@ -112,7 +113,7 @@ def _fractional_row(dims: int) -> Any:
 
 def _unpool_row(dims: int) -> Any:
     return row(f"max_unpool{dims}d", "self indices size", kernel="max_unpool", batch="by_sample", shape=rules.last_dims(2),
-               node=f"MaxUnpool{dims}DBackward0",
+               forward="linear", node=f"MaxUnpool{dims}DBackward0",
                backward=dict(self=lambda grad, indices: grad.flatten(-dims).gather(
                    -1, indices.flatten(-dims)).reshape(indices.shape)))
 
@@ -144,8 +145,7 @@ def ints(value: Any, dims: int, name: str, function: str) -> tuple[int, ...]:
     return (value.__index__(),) * dims
 
 
-def _geometry(function: str, x: Any, dims: int, kernel_size: Any, stride: Any, padding: Any, dilation: Any,
-              ceil_mode: bool):
+def _geometry(function: str, x: Any, dims: int, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool):
     """The checked window arguments as tuples, and the size of the output."""
     if not isinstance(x, Tensor):
         raise TypeError(f"{function}(): argument 'input' (position 1) must be Tensor, not {type(x).__name__}")
@@ -167,8 +167,7 @@ def _geometry(function: str, x: Any, dims: int, kernel_size: Any, stride: Any, p
         raise RuntimeError(f"pad must be non-negative, but got pad: {min(padding)}")
     for p, k, d in zip(padding, kernel, dilation):
         if p > ((k - 1) * d + 1) // 2:
-            raise RuntimeError(f"pad should be at most half of effective kernel size, but got pad={p}, kernel_size={k} "
-                               "and "
+            raise RuntimeError(f"pad should be at most half of effective kernel size, but got pad={p}, kernel_size={k} and "
                                f"dilation={d}")
     _check_input(function, x, dims)
     out = tuple([pooled_size(n, k, s, p, d, ceil_mode) for n, k, s, p, d in
@@ -197,8 +196,7 @@ def _check_input(function: str, x: Tensor, dims: int) -> None:
                            f"shape of {list(x.shape)} and non-batch dimension {x.shape[x.ndim - 4:].index(0)} has length "
                            "zero!")
     if x.ndim not in (dims + 1, dims + 2) or 0 in x.shape[x.ndim - dims - 1:]:
-        raise RuntimeError(f"{function}: Expected {dims + 1}D or {dims + 2}D (batch mode) tensor with optional 0 dim "
-                           "batch "
+        raise RuntimeError(f"{function}: Expected {dims + 1}D or {dims + 2}D (batch mode) tensor with optional 0 dim batch "
                            f"size for input, but got: {list(x.shape)}")
 
 
@@ -211,30 +209,25 @@ def pooled_size(n: int, kernel: int, stride: int, padding: int, dilation: int, c
     return out
 
 
-def _only_floats(kernel: str, x: Tensor, others: str = "") -> None:
-    """PyTorch's kernels are for floating types, and some others."""
-    d = x.dtype
-    if not d.is_floating_point and d.name not in others.split():
-        raise NotImplementedError(f"\"{kernel}\" not implemented for '{_type_word(d)}'")
-
-
 # --------------------------------------------------------------------------------------------------------- maximum
-def _max_pool(dims: int, x: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool,
-              return_indices: bool) -> Any:
-    kernel, stride, padding, dilation, out = _geometry(f"max_pool{dims}d", x, dims, kernel_size, stride, padding,
-                                                       dilation,
-                                                       ceil_mode)
-    _only_floats("max_pool3d" if dims == 3 else "max_pool2d", x, "uint8 int8 int16 int32 int64")
+def _max_pool(name: str, dims: int, input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+              ceil_mode: bool = False, return_indices: bool = False) -> Any:
+    """The largest element of each window of (batch, channels, {}); with return_indices also where it is."""
+    x = input
+    kernel, stride, padding, dilation, out = _geometry(name, x, dims, kernel_size, stride, padding, dilation, ceil_mode)
+    if dims == 1 and not return_indices and not (x.requires_grad and grad_enabled()):
+        check_on_cpu("max_pool1d_impl", x, "f")
+    check_on_cpu("max_pool3d" if dims == 3 else "max_pool2d", x, "fi")
     if dims == 1:
         made = keeping_layout(_pooled, x.unsqueeze(-2), (1, *kernel), (1, *stride), (0, *padding), (1, *dilation), (1, *out),
                               ceil_mode, return_indices, applies=return_indices or (x.requires_grad and grad_enabled()))
         return tuple(m.squeeze(-2) for m in made) if return_indices else made.squeeze(-2)
     if x.ndim == 4 and dims == 3 and not x._array.flags.c_contiguous:
-        made = _max_pool(3, x.unsqueeze(0), kernel, stride, padding, dilation, ceil_mode, return_indices)
+        made = _max_pool(name, 3, x.unsqueeze(0), kernel, stride, padding, dilation, ceil_mode, return_indices)
         return tuple(m.squeeze(0) for m in made) if return_indices else made.squeeze(0)
-    if not x._array.flags.c_contiguous and (name := (dense_channels_last if dims == 3 else channels_last_of)(x)) is not None:
-        return laid_out(_pooled(contiguous_copy(x, name), kernel, stride, padding, dilation, out, ceil_mode, return_indices),
-                        name)
+    if not x._array.flags.c_contiguous and (form := (dense_channels_last if dims == 3 else channels_last_of)(x)) is not None:
+        return laid_out(_pooled(contiguous_copy(x, form), kernel, stride, padding, dilation, out, ceil_mode, return_indices),
+                        form)
     return _pooled(x, kernel, stride, padding, dilation, out, ceil_mode, return_indices)
 
 
@@ -250,47 +243,26 @@ def _pooled(x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ou
     return made, indices
 
 
-@public(method=False)
-def max_pool1d(input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
-               ceil_mode: bool = False, return_indices: bool = False) -> Any:
-    """The largest element of each window of (batch, channels, length); with return_indices also where it is."""
-    return _max_pool(1, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+@in_dimensions("max_pool{}d_with_indices", method=False, toplevel={1: True, 2: False, 3: False})
+def _maxima_with_indices(name: str, dims: int, input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0,
+                         dilation: Any = 1, ceil_mode: bool = False, return_indices: bool = False) -> Any:
+    """The largest element of each window, and where it is."""
+    return _max_pool(name.removesuffix("_with_indices"), dims, input, kernel_size, stride, padding, dilation, ceil_mode, True)
 
 
-@public(method=False)
-def max_pool2d(input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
-               ceil_mode: bool = False, return_indices: bool = False) -> Any:
-    """The largest element of each window of (batch, channels, height, width); with return_indices also where it is."""
-    return _max_pool(2, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
-
-
-@public(method=False, autocast="float32")
-def max_pool3d(input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
-               ceil_mode: bool = False, return_indices: bool = False) -> Any:
-    """The largest element of each window of (batch, channels, *volume); with return_indices also where it is."""
-    return _max_pool(3, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
-
-
-def _with_indices(dims: int) -> Any:
-    def function(input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
-                 ceil_mode: bool = False, return_indices: bool = False) -> Any:
-        return _max_pool(dims, input, kernel_size, stride, padding, dilation, ceil_mode, True)
-
-    function.__name__ = f"max_pool{dims}d_with_indices"
-    function.__doc__ = "The largest element of each window, and where it is."
-    return public(function, method=False, toplevel=dims == 1)
-
-
-max_pool1d_with_indices, max_pool2d_with_indices, max_pool3d_with_indices = [_with_indices(d) for d in (1, 2, 3)]
+max_pool1d, max_pool2d, max_pool3d = in_dimensions("max_pool{}d", method=False, autocast={3: "float32"})(_max_pool)
+max_pool1d_with_indices, max_pool2d_with_indices, max_pool3d_with_indices = _maxima_with_indices
 
 
 # --------------------------------------------------------------------------------------------------------- average
-def _avg_pool(dims: int, x: Any, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool, count_include_pad: bool,
-              divisor_override: int | None) -> Tensor:
-    kernel, stride, padding, _, out = _geometry(f"avg_pool{dims}d", x, dims, kernel_size, stride, padding, 1, ceil_mode)
+def _avg_pool(name: str, dims: int, input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0,
+              ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None) -> Tensor:
+    """The mean of each window of (batch, channels, {}), or its sum over divisor_override."""
+    x = input
+    kernel, stride, padding, _, out = _geometry(name, x, dims, kernel_size, stride, padding, 1, ceil_mode)
     if divisor_override is not None and divisor_override == 0:
         raise RuntimeError("divisor must be not zero")
-    _only_floats("avg_pool3d_out_frame" if dims == 3 else "avg_pool2d", x, "int64")
+    check_on_cpu("avg_pool3d_out_frame" if dims == 3 else "avg_pool2d", x, "F" if dims == 3 else "f", "int64")
     if dims == 1:
         made = keeping_layout(_average[2], x.unsqueeze(-2), (1, *kernel), (1, *stride), (0, *padding), (1, *out),
                               count_include_pad, None)
@@ -303,21 +275,11 @@ def _avg_pool(dims: int, x: Any, kernel_size: Any, stride: Any, padding: Any, ce
 def avg_pool1d(input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
                count_include_pad: bool = True) -> Tensor:
     """The mean of each window of (batch, channels, length)."""
-    return _avg_pool(1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
+    return _avg_pool("avg_pool1d", 1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
 
 
-@public(method=False, toplevel=False, out="exact")
-def avg_pool2d(input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
-               count_include_pad: bool = True, divisor_override: int | None = None) -> Tensor:
-    """The mean of each window of (batch, channels, height, width), or its sum over divisor_override."""
-    return _avg_pool(2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
-
-
-@public(method=False, toplevel=False, autocast="float32", out="exact")
-def avg_pool3d(input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
-               count_include_pad: bool = True, divisor_override: int | None = None) -> Tensor:
-    """The mean of each window of (batch, channels, *volume), or its sum over divisor_override."""
-    return _avg_pool(3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+avg_pool2d, avg_pool3d = in_dimensions("avg_pool{}d", (2, 3), method=False, toplevel=False, autocast={3: "float32"},
+                                       out="exact")(_avg_pool)
 
 
 # -------------------------------------------------------------------------------------------------------- adaptive
@@ -346,8 +308,7 @@ def _adaptive_size(function: str, x: Any, dims: int, output_size: Any) -> tuple[
         raise RuntimeError(f"Trying to create tensor with negative dimension {min(size)}: "
                            f"{[*x.shape[:x.ndim - dims], *(1,) * (dims == 1), *size]}")
     if min(size) < 0:
-        raise RuntimeError(f"{function}: elements of output_size must be greater than or equal to 0 but received "
-                           f"{size}")
+        raise RuntimeError(f"{function}: elements of output_size must be greater than or equal to 0 but received {size}")
     if not to_one and 0 in x.shape[-dims if average and dims < 3 else 1:]:
         raise RuntimeError(f"{function}: Expected input to have non-zero size for non-batch dimensions, but input has "
                            f"sizes {list(x.shape)}")
@@ -365,43 +326,28 @@ def _check_kept(function: str, x: Tensor, dims: int, wanted: Any) -> None:
         raise RuntimeError(f"{function}: output_size must be {dims}")
 
 
-def _adaptive_avg(dims: int, x: Any, output_size: Any) -> Tensor:
-    size = _adaptive_size(f"adaptive_avg_pool{dims}d", x, dims, output_size)
-    if dims == 1:
-        return _averaged(x.unsqueeze(-2), (1, *size)).squeeze(-2)
-    return _averaged(x, size)
-
-
 def _averaged(x: Tensor, size: tuple[int, ...]) -> Tensor:
     if all([n == 1 for n in size]):
         made = x.mean(tuple(range(-len(size), 0)), keepdim=True)
         name = None if x._array.flags.c_contiguous else channels_last_of(x)
         return made if name is None else laid_out(made, name)
-    _only_floats("adaptive_avg_pool3d_cpu" if len(size) == 3 else "adaptive_avg_pool2d", x)
+    check_on_cpu("adaptive_avg_pool3d_cpu" if len(size) == 3 else "adaptive_avg_pool2d", x, "f")
     return keeping_layout(_adaptive_average[len(size)], x, size, applies=len(size) == 2)
 
 
-@public(method=False)
-def adaptive_avg_pool1d(input: Tensor, output_size: Any) -> Tensor:
-    """The mean over output_size windows that cover the input evenly."""
-    return _adaptive_avg(1, input, output_size)
+@in_dimensions("adaptive_avg_pool{}d", method=False, toplevel={1: True, 2: False, 3: False}, autocast={3: "float32"})
+def _adaptive_averages(name: str, dims: int, input: Tensor, output_size: Any) -> Tensor:
+    """The mean over windows that cover (batch, channels, {}) evenly; None in output_size keeps one of several dimensions."""
+    size = _adaptive_size(name, input, dims, output_size)
+    return _averaged(input.unsqueeze(-2), (1, *size)).squeeze(-2) if dims == 1 else _averaged(input, size)
 
 
-@public(method=False, toplevel=False)
-def adaptive_avg_pool2d(input: Tensor, output_size: Any) -> Tensor:
-    """The mean over windows that cover the input evenly; None in output_size keeps a dimension."""
-    return _adaptive_avg(2, input, output_size)
-
-
-@public(method=False, toplevel=False, autocast="float32")
-def adaptive_avg_pool3d(input: Tensor, output_size: Any) -> Tensor:
-    """The mean over windows that cover the input evenly; None in output_size keeps a dimension."""
-    return _adaptive_avg(3, input, output_size)
+adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = _adaptive_averages
 
 
 def _adaptive_max(dims: int, x: Any, output_size: Any, return_indices: bool) -> Any:
     size = _adaptive_size(f"adaptive_max_pool{dims}d", x, dims, output_size)
-    _only_floats("adaptive_max_pool3d_cpu" if dims == 3 else "adaptive_max_pool2d", x)
+    check_on_cpu("adaptive_max_pool3d_cpu" if dims == 3 else "adaptive_max_pool2d", x, "f")
     if dims == 1:
         made = tuple([m.squeeze(-2) for m in keeping_layout(_adaptive_maximum[2], x.unsqueeze(-2), (1, *size))])
     else:
@@ -409,24 +355,21 @@ def _adaptive_max(dims: int, x: Any, output_size: Any, return_indices: bool) -> 
     return made if return_indices else made[0]
 
 
-def _adaptive_max_forms(dims: int) -> Any:
-    """adaptive_max_pool and adaptive_max_pool_with_indices of one number of dimensions."""
-    def pooled(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
-        return _adaptive_max(dims, input, output_size, return_indices)
-
-    def noted(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
-        return _adaptive_max(dims, input, output_size, True)
-
-    pooled.__name__, noted.__name__ = f"adaptive_max_pool{dims}d", f"adaptive_max_pool{dims}d_with_indices"
-    pooled.__doc__ = "The maxima of windows that cover the input evenly; with return_indices also where they are."
-    noted.__doc__ = "The maxima of windows that cover the input evenly, and where they are."
-    return (public(pooled, method=False, toplevel=False, autocast="float32" if dims == 3 else None),
-            public(noted, method=False, toplevel=False))
+@in_dimensions("adaptive_max_pool{}d", method=False, toplevel=False, autocast={3: "float32"})
+def _adaptive_maxima(name: str, dims: int, input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
+    """The maxima of windows that cover the input evenly; with return_indices also where they are."""
+    return _adaptive_max(dims, input, output_size, return_indices)
 
 
-adaptive_max_pool1d, adaptive_max_pool1d_with_indices = _adaptive_max_forms(1)
-adaptive_max_pool2d, adaptive_max_pool2d_with_indices = _adaptive_max_forms(2)
-adaptive_max_pool3d, adaptive_max_pool3d_with_indices = _adaptive_max_forms(3)
+@in_dimensions("adaptive_max_pool{}d_with_indices", method=False, toplevel=False)
+def _adaptive_maxima_with_indices(name: str, dims: int, input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
+    """The maxima of windows that cover the input evenly, and where they are."""
+    return _adaptive_max(dims, input, output_size, True)
+
+
+adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = _adaptive_maxima
+adaptive_max_pool1d_with_indices, adaptive_max_pool2d_with_indices, adaptive_max_pool3d_with_indices = (
+    _adaptive_maxima_with_indices)
 
 
 @public(method=False, name="adaptive_max_pool1d")
@@ -453,8 +396,7 @@ def _fractional_pool(dims: int, x: Tensor, kernel_size: Any, output_size: Any, o
     if min(kernel) <= 0 or min(out) < 0:
         raise RuntimeError(f"{name}: kernel_size and output_size must be greater than zero, but got {kernel} and {out}")
     if any([o + k - 1 > n for o, k, n in zip(out, kernel, size)]):
-        raise RuntimeError(f"{name}: pool size {kernel} and output size {out} are too large relative to the input's "
-                           f"{size}")
+        raise RuntimeError(f"{name}: pool size {kernel} and output size {out} are too large relative to the input's {size}")
     batch = x.shape[0] if x.ndim == dims + 2 else 1
     if samples is None:
         from ..random.factories import rand
@@ -463,32 +405,31 @@ def _fractional_pool(dims: int, x: Tensor, kernel_size: Any, output_size: Any, o
         samples = samples[:batch]
     if tuple(samples.shape) != (batch, x.shape[-dims - 1], dims) or samples.dtype is not x.dtype:
         raise RuntimeError(f"{name}: Expect _random_samples of shape {(batch, x.shape[-dims - 1], dims)} and dtype "
-                           f"{x.dtype}, "
-                           f"but got {tuple(samples.shape)} and {samples.dtype}")
+                           f"{x.dtype}, but got {tuple(samples.shape)} and {samples.dtype}")
     if 0 in out:
         shape = (*x.shape[:x.ndim - dims], *out)
         return x.new_empty(shape), x.new_empty(shape, dtype=_dtypes.int64)
     return _fractional[dims](x, kernel, out, samples)
 
 
-def _fractional_forms(dims: int) -> Any:
-    def pooled(input: Tensor, kernel_size: Any, output_size: Any = None, output_ratio: Any = None,
-              return_indices: bool = False, _random_samples: Tensor | None = None) -> Any:
-        made = _fractional_pool(dims, input, kernel_size, output_size, output_ratio, _random_samples)
-        return made if return_indices else made[0]
-
-    def noted(input: Tensor, kernel_size: Any, output_size: Any = None, output_ratio: Any = None,
-              return_indices: bool = False, _random_samples: Tensor | None = None) -> Any:
-        return _fractional_pool(dims, input, kernel_size, output_size, output_ratio, _random_samples)
-
-    pooled.__name__, noted.__name__ = f"fractional_max_pool{dims}d", f"fractional_max_pool{dims}d_with_indices"
-    pooled.__doc__ = noted.__doc__ = "The maxima of windows at random distances (Graham, Fractional Max-Pooling)."
-    return (public(pooled, method=False, toplevel=False, autocast="float32"),
-            public(noted, method=False, toplevel=False))
+@in_dimensions("fractional_max_pool{}d", (2, 3), method=False, toplevel=False, autocast="float32")
+def _fractional_maxima(name: str, dims: int, input: Tensor, kernel_size: Any, output_size: Any = None, output_ratio: Any = None,
+                       return_indices: bool = False, _random_samples: Tensor | None = None) -> Any:
+    """The maxima of windows at random distances (Graham, Fractional Max-Pooling)."""
+    made = _fractional_pool(dims, input, kernel_size, output_size, output_ratio, _random_samples)
+    return made if return_indices else made[0]
 
 
-fractional_max_pool2d, fractional_max_pool2d_with_indices = _fractional_forms(2)
-fractional_max_pool3d, fractional_max_pool3d_with_indices = _fractional_forms(3)
+@in_dimensions("fractional_max_pool{}d_with_indices", (2, 3), method=False, toplevel=False)
+def _fractional_maxima_with_indices(name: str, dims: int, input: Tensor, kernel_size: Any, output_size: Any = None,
+                                    output_ratio: Any = None, return_indices: bool = False,
+                                    _random_samples: Tensor | None = None) -> Any:
+    """The maxima of windows at random distances, and where they are."""
+    return _fractional_pool(dims, input, kernel_size, output_size, output_ratio, _random_samples)
+
+
+fractional_max_pool2d, fractional_max_pool3d = _fractional_maxima
+fractional_max_pool2d_with_indices, fractional_max_pool3d_with_indices = _fractional_maxima_with_indices
 
 
 def _unpool_size(x: Tensor, kernel: Any, stride: Any, padding: Any, output_size: Any) -> tuple[int, ...]:
@@ -500,8 +441,7 @@ def _unpool_size(x: Tensor, kernel: Any, stride: Any, padding: Any, output_size:
     if len(wanted) in (dims + 1, dims + 2):
         wanted = wanted[-dims:]
     if len(wanted) != dims:
-        raise ValueError(f"output_size should be a sequence containing {dims} or {dims + 2} elements, but it has a "
-                         "length of "
+        raise ValueError(f"output_size should be a sequence containing {dims} or {dims + 2} elements, but it has a length of "
                          f"'{len(wanted)}'")
     for d, (n, given, s) in enumerate(zip(default, wanted, stride)):
         if not n - s < given < n + s:
@@ -509,22 +449,24 @@ def _unpool_size(x: Tensor, kernel: Any, stride: Any, padding: Any, output_size:
     return wanted
 
 
-def _unpool(dims: int, x: Tensor, indices: Tensor, kernel_size: Any, stride: Any, padding: Any,
-            output_size: Any) -> Tensor:
-    name = f"max_unpool{dims}d"
+@in_dimensions("max_unpool{}d", method=False, toplevel=False, autocast={2: "float32", 3: "float32"})
+def _unpooled(name: str, dims: int, input: Tensor, indices: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0,
+              output_size: Any = None) -> Tensor:
+    """Zeros with the maxima of a pooling back at their places."""
+    x = input
     kernel = ints(kernel_size, dims, "kernel_size", name)
     stride = kernel if stride is None else ints(stride, dims, "stride", name)
     padding = ints(padding, dims, "padding", name)
     if indices.dtype is not _dtypes.int64:
         raise RuntimeError(f"elements in indices should be type int64 but got: {indices.dtype}")
     if indices.shape != x.shape:
-        raise RuntimeError(f"Expected shape of indices to be same as that of the input tensor ({list(x.shape)}) but "
-                           "got "
+        raise RuntimeError(f"Expected shape of indices to be same as that of the input tensor ({list(x.shape)}) but got "
                            f"indices tensor with shape: {list(indices.shape)}")
     if x.ndim not in (dims + 1, dims + 2):
         raise RuntimeError(f"Input to {name} should be a {dims + 1}d or {dims + 2}d Tensor, but got {list(x.shape)}")
     if min(stride) <= 0:
         raise RuntimeError(f"strides should be greater than zero, but got stride: {stride}")
+    check_on_cpu(f"max_unpool{max(dims, 2)}d", x, "f")
     alert_not_deterministic(f"max_unpooling{max(dims, 2)}d_forward_out")
     size = _unpool_size(x, kernel, stride, padding, output_size)
     if dims == 1:
@@ -532,41 +474,19 @@ def _unpool(dims: int, x: Tensor, indices: Tensor, kernel_size: Any, stride: Any
     return keeping_layout(_unpooling[dims], x, indices, size, applies=dims == 2)
 
 
-def _unpool_form(dims: int) -> Any:
-    def function(input: Tensor, indices: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0,
-                 output_size: Any = None) -> Tensor:
-        return _unpool(dims, input, indices, kernel_size, stride, padding, output_size)
-
-    function.__name__ = f"max_unpool{dims}d"
-    function.__doc__ = "Zeros with the maxima of a pooling back at their places."
-    return public(function, method=False, toplevel=False, autocast="float32" if dims > 1 else None)
-
-
-max_unpool1d, max_unpool2d, max_unpool3d = [_unpool_form(d) for d in (1, 2, 3)]
+max_unpool1d, max_unpool2d, max_unpool3d = _unpooled
 
 
 # --------------------------------------------------------------------------------------------------------- p-norms
-def _lp_pool(dims: int, x: Tensor, norm_type: float, kernel_size: Any, stride: Any, ceil_mode: bool) -> Tensor:
-    kernel = ints(kernel_size, dims, "kernel_size", f"lp_pool{dims}d")
+@in_dimensions("lp_pool{}d", method=False, toplevel=False)
+def _norms(name: str, dims: int, input: Tensor, norm_type: float, kernel_size: Any, stride: Any = None,
+           ceil_mode: bool = False) -> Tensor:
+    """The p-norm (without absolute values) of each window."""
+    kernel = ints(kernel_size, dims, "kernel_size", name)
     average = (avg_pool1d, avg_pool2d, avg_pool3d)[dims - 1]
-    made = average(x.pow(norm_type), kernel_size, stride, 0, ceil_mode)
+    made = average(input.pow(norm_type), kernel_size, stride, 0, ceil_mode)
     count = math.prod(kernel)
     return (made.sign() * FUNCTIONS["relu"](made.abs())).mul(count).pow(1.0 / norm_type)
 
 
-@public(method=False, toplevel=False)
-def lp_pool1d(input: Tensor, norm_type: float, kernel_size: int, stride: Any = None, ceil_mode: bool = False) -> Tensor:
-    """The p-norm (without absolute values) of each window."""
-    return _lp_pool(1, input, norm_type, kernel_size, stride, ceil_mode)
-
-
-@public(method=False, toplevel=False)
-def lp_pool2d(input: Tensor, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Tensor:
-    """The p-norm (without absolute values) of each window."""
-    return _lp_pool(2, input, norm_type, kernel_size, stride, ceil_mode)
-
-
-@public(method=False, toplevel=False)
-def lp_pool3d(input: Tensor, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Tensor:
-    """The p-norm (without absolute values) of each window."""
-    return _lp_pool(3, input, norm_type, kernel_size, stride, ceil_mode)
+lp_pool1d, lp_pool2d, lp_pool3d = _norms

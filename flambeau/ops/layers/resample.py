@@ -14,7 +14,7 @@ from ...creation.factories import linspace, ones
 from ...tensors import dtypes as _dtypes
 from ...tensors.tensor import Tensor
 from .. import rules
-from ..core.row import FUNCTIONS, check_dtype, moving, public, row
+from ..core.row import FUNCTIONS, check_dtype, check_on_cpu, moving, public, row
 from ..rules import images
 from .layouts import keeping_layout
 from .pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
@@ -42,8 +42,7 @@ for _mode, _name, _kernel in (("nearest", "nearest", "nearest"), ("nearest-exact
     for _dims in (1, 2, 3):
         _word = "NearestExact" if _mode == "nearest-exact" else "Nearest"
         _RESIZERS[_mode, _dims,
-                  False] = (_upsample_row(f"upsample_{_name}{_dims}d", f"Upsample{_word}{_dims}DBackward0"),
-                                          _kernel)
+                  False] = (_upsample_row(f"upsample_{_name}{_dims}d", f"Upsample{_word}{_dims}DBackward0"), _kernel)
 for _mode, _dims, _kernel in (("linear", 1, "linear"), ("bilinear", 2, "linear"), ("bicubic", 2, "cubic"),
                               ("trilinear", 3, "linear")):
     for _smooth in (False, True) if _dims == 2 else (False,):
@@ -79,8 +78,7 @@ def _wanted(input: Tensor, size: Any, scale_factor: Any, recompute: Any, mode: s
         for n in given:
             if isinstance(n, float) or not hasattr(n, "__index__"):
                 raise TypeError(f"expected size to be one of int or Tuple[int] or Tuple[int, int] or Tuple[int, int, "
-                                "int], but "
-                                f"got size with types {[type(n) for n in given]}")
+                                f"int], but got size with types {[type(n) for n in given]}")
         return tuple([n.__index__() for n in given]), (None,) * dims
     if scale_factor is None:
         raise ValueError("either size or scale_factor should be defined")
@@ -96,19 +94,16 @@ def interpolate(input: Tensor, size: Any = None, scale_factor: Any = None, mode:
     """(batch, channels, *size) resized to `size` or by `scale_factor`."""
     if mode in ("nearest", "area", "nearest-exact"):
         if align_corners is not None:
-            raise ValueError("align_corners option can only be set with the interpolating modes: linear | bilinear | "
-                             "bicubic "
+            raise ValueError("align_corners option can only be set with the interpolating modes: linear | bilinear | bicubic "
                              "| trilinear")
     elif align_corners is None:
         align_corners = False
     out, factors = _wanted(input, size, scale_factor, recompute_scale_factor, mode)
     if antialias and not (mode in ("bilinear", "bicubic") and input.ndim == 4):
-        raise ValueError("Anti-alias option is restricted to bilinear and bicubic modes and requires a 4-D tensor as "
-                         "input")
+        raise ValueError("Anti-alias option is restricted to bilinear and bicubic modes and requires a 4-D tensor as input")
     if input.ndim not in (3, 4, 5):
         raise NotImplementedError("Input Error: Only 3D, 4D and 5D input Tensors supported "
-                                  f"(got {input.ndim}D) for the modes: nearest | linear | bilinear | bicubic | "
-                                  "trilinear | "
+                                  f"(got {input.ndim}D) for the modes: nearest | linear | bilinear | bicubic | trilinear | "
                                   f"area | nearest-exact (got {mode})")
     if mode == "area":
         return (adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d)[input.ndim - 3](input, out)
@@ -116,12 +111,10 @@ def interpolate(input: Tensor, size: Any = None, scale_factor: Any = None, mode:
         raise NotImplementedError(f"Got {input.ndim}D input, but {mode} mode needs {_NEEDS[mode]}D input")
     if mode not in _NEEDS and mode not in ("nearest", "nearest-exact"):
         raise NotImplementedError(f"Input Error: Only 3D, 4D and 5D input Tensors supported (got {input.ndim}D) for "
-                                  "the modes: "
-                                  f"nearest | linear | bilinear | bicubic | trilinear | area | nearest-exact (got "
+                                  f"the modes: nearest | linear | bilinear | bicubic | trilinear | area | nearest-exact (got "
                                   f"{mode})")
     if min(out) <= 0 or 0 in input.shape[1:]:
-        raise RuntimeError(f"Input and output sizes should be greater than 0, but got input of size "
-                           f"{list(input.shape)} and "
+        raise RuntimeError(f"Input and output sizes should be greater than 0, but got input of size {list(input.shape)} and "
                            f"output of size {list(out)}")
     return resize(input, mode, out, bool(align_corners), factors, antialias)
 
@@ -131,6 +124,8 @@ def resize(input: Tensor, mode: str, out: Any, align_corners: bool, factors: Any
     bytes_too = mode in ("nearest", "nearest-exact", "bilinear", "bicubic")
     if input.dtype.is_complex or not (input.dtype.is_floating_point or (input.dtype is _dtypes.uint8 and bytes_too)):
         raise NotImplementedError(f"\"{made.name}\" not implemented for '{input.dtype}'")
+    if antialias:
+        check_on_cpu("compute_index_ranges_weights", input, "F", "uint8")
     return keeping_layout(made, input, kernel, tuple(out), align_corners, tuple(factors))
 
 
@@ -282,23 +277,20 @@ def _bicubic(flat: Tensor, at: list[Tensor], size: Any, padding: int, align: boo
 def _grid_sampler(input: Tensor, grid: Tensor, mode: int, padding: int, align: bool) -> Tensor:
     dims = input.ndim - 2
     if input.ndim not in (4, 5) or grid.ndim != input.ndim:
-        raise RuntimeError(f"grid_sampler(): expected 4D or 5D input and grid with same number of dimensions, but got "
-                           "input "
+        raise RuntimeError(f"grid_sampler(): expected 4D or 5D input and grid with same number of dimensions, but got input "
                            f"with sizes {list(input.shape)} and grid with sizes {list(grid.shape)}")
     if input.shape[0] != grid.shape[0]:
         raise RuntimeError(f"grid_sampler(): expected grid and input to have same batch size, but got input with sizes "
                            f"{list(input.shape)} and grid with sizes {list(grid.shape)}")
     if grid.shape[-1] != dims:
-        raise RuntimeError(f"grid_sampler(): expected grid to have size {dims} in last dimension, but got grid with "
-                           "sizes "
+        raise RuntimeError(f"grid_sampler(): expected grid to have size {dims} in last dimension, but got grid with sizes "
                            f"{list(grid.shape)}")
     if 0 in input.shape[2:]:
         raise RuntimeError(f"grid_sampler(): expected input to have non-empty spatial dimensions, but input has sizes "
                            f"{list(input.shape)}")
     if input.dtype is not grid.dtype:
         raise RuntimeError(f"grid_sampler(): expected input and grid to have same dtype, but input has {input.dtype} "
-                           "and grid "
-                           f"has {grid.dtype}")
+                           f"and grid has {grid.dtype}")
     if mode == 2 and dims == 3:
         raise RuntimeError("grid_sampler(): bicubic interpolation only supports 4D input")
     check_dtype("grid_sampler", input.dtype, "f")
@@ -315,16 +307,13 @@ def grid_sample(input: Tensor, grid: Tensor, mode: str = "bilinear", padding_mod
                 align_corners: bool | None = None) -> Tensor:
     """The input at the points of a grid (batch, *out, dims), whose coordinates run from -1 to 1 as (x, y, z)."""
     if mode not in _MODES:
-        raise ValueError(f"nn.functional.grid_sample(): expected mode to be 'bilinear', 'nearest' or 'bicubic', but "
-                         "got: "
+        raise ValueError(f"nn.functional.grid_sample(): expected mode to be 'bilinear', 'nearest' or 'bicubic', but got: "
                          f"'{mode}'")
     if padding_mode not in _PADDINGS:
-        raise ValueError(f"nn.functional.grid_sample(): expected padding_mode to be 'zeros', 'border', or "
-                         "'reflection', but "
+        raise ValueError(f"nn.functional.grid_sample(): expected padding_mode to be 'zeros', 'border', or 'reflection', but "
                          f"got: '{padding_mode}'")
     if align_corners is None:
-        warnings.warn("Default grid_sample and affine_grid behavior has changed to align_corners=False since 1.3.0. "
-                      "Please "
+        warnings.warn("Default grid_sample and affine_grid behavior has changed to align_corners=False since 1.3.0. Please "
                       "specify align_corners=True if the old behavior is desired.", stacklevel=3)
         align_corners = False
     return _grid_sampler(input, grid, _MODES.index(mode), _PADDINGS.index(padding_mode), align_corners)
@@ -377,20 +366,17 @@ def affine_grid_generator(theta: Tensor, size: Any, align_corners: bool) -> Tens
 def affine_grid(theta: Tensor, size: Any, align_corners: bool | None = None) -> Tensor:
     """A grid for grid_sample: the affine map theta (batch, dims, dims + 1) of an even grid of the given size."""
     if align_corners is None:
-        warnings.warn("Default grid_sample and affine_grid behavior has changed to align_corners=False since 1.3.0. "
-                      "Please "
+        warnings.warn("Default grid_sample and affine_grid behavior has changed to align_corners=False since 1.3.0. Please "
                       "specify align_corners=True if the old behavior is desired.", stacklevel=3)
         align_corners = False
     if not theta.is_floating_point():
         raise ValueError(f"Expected theta to have floating point type, but got {theta.dtype}")
     if len(size) not in (4, 5):
-        raise NotImplementedError("affine_grid only supports 4D and 5D sizes, for 2D and 3D affine transforms, "
-                                  "respectively. "
+        raise NotImplementedError("affine_grid only supports 4D and 5D sizes, for 2D and 3D affine transforms, respectively. "
                                   f"Got size {size}.")
     dims = len(size) - 2
     if theta.ndim != 3 or theta.shape[-2] != dims or theta.shape[-1] != dims + 1:
-        raise ValueError(f"Expected a batch of {dims}D affine matrices of shape Nx{dims}x{dims + 1} for size {size}. "
-                         "Got "
+        raise ValueError(f"Expected a batch of {dims}D affine matrices of shape Nx{dims}x{dims + 1} for size {size}. Got "
                          f"{theta.shape}.")
     if min(size) <= 0:
         raise ValueError(f"Expected non-zero, positive output size. Got {size}")
@@ -426,8 +412,7 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     _check_shuffle("shuffle", input, upscale_factor)
     if input.shape[-3] % (upscale_factor ** 2):
         raise RuntimeError(f"pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of "
-                           f"upscale_factor, but input.size(-3)={input.shape[-3]} is not divisible by "
-                           f"{upscale_factor ** 2}")
+                           f"upscale_factor, but input.size(-3)={input.shape[-3]} is not divisible by {upscale_factor ** 2}")
     return keeping_layout(_shuffle, input, upscale_factor)
 
 
@@ -437,8 +422,7 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     _check_shuffle("unshuffle", input, downscale_factor)
     for d, word in ((-2, "height"), (-1, "width")):
         if input.shape[d] % downscale_factor:
-            raise RuntimeError(f"pixel_unshuffle expects {word} to be divisible by downscale_factor, but "
-                               f"input.size({d})="
+            raise RuntimeError(f"pixel_unshuffle expects {word} to be divisible by downscale_factor, but input.size({d})="
                                f"{input.shape[d]} is not divisible by {downscale_factor}")
     return keeping_layout(_unshuffle, input, downscale_factor)
 

@@ -128,8 +128,7 @@ def _same_dtype(name: str, x: Tensor, *others: Any) -> None:
     for t in others:
         if t is not None and t.dtype is not x.dtype:
             raise RuntimeError("mat1 and mat2 must have the same dtype, but got "
-                               f"{_short(x)} and {_short(t)} ({name}: {x.dtype.c_word} != "
-                               f"{t.dtype.c_word})")
+                               f"{_short(x)} and {_short(t)} ({name}: {x.dtype.c_word} != {t.dtype.c_word})")
 
 
 def _short(t: Tensor) -> str:

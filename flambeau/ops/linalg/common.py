@@ -62,8 +62,7 @@ def check_square(t: Any, function: str, name: str = "A", **options: Any) -> None
     check_floating(t, function, **options)
     rows, cols = t._array.shape[-2:]
     if rows != cols:
-        raise RuntimeError(f"{function}: {name} must be batches of square matrices, but they are {rows} by {cols} "
-                           "matrices")
+        raise RuntimeError(f"{function}: {name} must be batches of square matrices, but they are {rows} by {cols} matrices")
 
 
 def check_same(a: Tensor, b: Tensor, function: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...autograd.state import NO_GRAD, mode_bits
+from ...autograd.state import NO_GRAD, mode_bits, state
 from ...backends.strides import contiguous_strides
 from ...creation.factories import eye, full
 from ...settings import warn_once
@@ -235,7 +235,9 @@ def _skew(x: Tensor) -> Tensor:
 
 
 def _check_gauge(phase: Tensor, function: str, what: str) -> None:
-    """Vectors are defined up to a phase; a loss that depends on it has no gradient."""
+    """Vectors are defined up to a phase; a loss that depends on it has no gradient. (A forward derivative is no loss's.)"""
+    if state.probing:
+        return
     with mode_bits(set=NO_GRAD):
         imag = phase.imag
         if not phase.is_meta and bool((imag.abs() > 1e-2).any()):
@@ -245,8 +247,7 @@ def _check_gauge(phase: Tensor, function: str, what: str) -> None:
 
 
 _svd = matrix_row("linalg_svd", "A full_matrices", shape=products.singular, backward=dict(
-    A=lambda grads, result0, result1, result2, full_matrices: _svd_grad(grads, result0, result1, result2,
-                                                                        full_matrices)))
+    A=lambda grads, result0, result1, result2, full_matrices: _svd_grad(grads, result0, result1, result2, full_matrices)))
 _svdvals = matrix_row("_linalg_svdvals", "A", shape=products.singular_values, kernel="linalg_svdvals")
 
 

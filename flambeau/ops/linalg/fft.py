@@ -52,8 +52,7 @@ _c2c = Row("_fft_c2c", "self dim normalization forward", safe=True, batch=("alon
     self=lambda grad, dim, normalization, forward: _c2c(grad, dim, normalization, not forward)))
 _r2c = Row("_fft_r2c", "self dim normalization onesided", safe=True, batch=("along", 1), shape=products.from_real,
            kernel="fft_r2c", node="FftR2CBackward0", forward="linear", backward=dict(
-    self=lambda grad, dim, normalization, onesided, self_shape: _half_grad(grad, dim, normalization, onesided,
-                                                                           self_shape)))
+    self=lambda grad, dim, normalization, onesided, self_shape: _half_grad(grad, dim, normalization, onesided, self_shape)))
 _c2r = Row("_fft_c2r", "self dim normalization last_dim_size", safe=True, batch=("along", 1), shape=products.to_real,
            kernel="fft_c2r", node="FftC2RBackward0",
            forward="linear", backward=dict(

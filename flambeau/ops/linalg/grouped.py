@@ -19,8 +19,7 @@ def _check(mat_a: Tensor, mat_b: Tensor, offs: Tensor | None, bias: Tensor | Non
     check_tensor("_grouped_mm", self=mat_a, mat2=mat_b)
     for name, t in (("mat_a", mat_a), ("mat_b", mat_b)):
         if t.dtype.name not in ("float32", "bfloat16", "float16"):
-            raise RuntimeError(f"Expected {name} to be Float32, BFloat16 or Float16 matrix, got "
-                               f"{t.dtype.word}")
+            raise RuntimeError(f"Expected {name} to be Float32, BFloat16 or Float16 matrix, got {t.dtype.word}")
         if t.ndim not in (2, 3):
             raise RuntimeError(f"{name} has to be 2 or 3d")
     both = mat_a.ndim == 3 and mat_b.ndim == 3

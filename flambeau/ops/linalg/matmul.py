@@ -61,8 +61,7 @@ def _right_grad(grad: Tensor, left: Tensor, strides: Any) -> Tensor:
 def check_tensor(function: str, **tensors: Any) -> None:
     for position, (name, t) in enumerate(tensors.items(), 1):
         if not isinstance(t, Tensor):
-            raise TypeError(f"{function}(): argument '{name}' (position {position}) must be Tensor, not "
-                            f"{type(t).__name__}")
+            raise TypeError(f"{function}(): argument '{name}' (position {position}) must be Tensor, not {type(t).__name__}")
 
 
 def promote(*tensors: Tensor) -> list[Tensor]:
@@ -81,8 +80,7 @@ def _same_dtype(a: Tensor, b: Tensor, function: str) -> None:
             raise RuntimeError(f"expected m1 and m2 to have the same dtype, but got: {one.c_word} != {two.c_word}: convert "
                                f"one, with .to({one}) or .to({two})")
         if function in ("dot", "vdot"):
-            raise RuntimeError(f"{function} : expected both vectors to have same dtype, but found "
-                               f"{one.word} and {two.word}")
+            raise RuntimeError(f"{function} : expected both vectors to have same dtype, but found {one.word} and {two.word}")
         raise RuntimeError(f"{function}: expected scalar type {one.word} but found {two.word}")
     if a._array.dtype.kind == "b":
         kernel = {"mm": "addmm_impl_cpu_", "addmm": "addmm_impl_cpu_", "mv": "addmv_impl_cpu"}.get(function, function)
@@ -160,11 +158,9 @@ def mm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
             return value
     check_tensor("mm", input=input, mat2=mat2)
     if input._array.ndim != 2:
-        raise RuntimeError(f"mm: self must be a matrix, but got a {input._array.ndim}-D tensor of shape "
-                           f"{list(input.shape)}")
+        raise RuntimeError(f"mm: self must be a matrix, but got a {input._array.ndim}-D tensor of shape {list(input.shape)}")
     if mat2._array.ndim != 2:
-        raise RuntimeError(f"mm: mat2 must be a matrix, but got a {mat2._array.ndim}-D tensor of shape "
-                           f"{list(mat2.shape)}")
+        raise RuntimeError(f"mm: mat2 must be a matrix, but got a {mat2._array.ndim}-D tensor of shape {list(mat2.shape)}")
     _check_product(input, mat2, "mm")
     result = _mm(input, mat2)
     return result if out is None else write_out("mm", out, result, (input, mat2), {})
@@ -268,8 +264,7 @@ def _folded(a: Tensor, b: Tensor) -> Tensor:
     flat = big.reshape(rows, shape[-1])
     if small._array.ndim == 1:
         if shape[-1] != small._array.shape[0]:
-            raise RuntimeError(f"size mismatch, got input ({rows}), mat ({rows}x{shape[-1]}), "
-                               f"vec ({small._array.shape[0]})")
+            raise RuntimeError(f"size mismatch, got input ({rows}), mat ({rows}x{shape[-1]}), vec ({small._array.shape[0]})")
         return _unsafe_view(mv(flat, small), shape[:-1])
     inner, cols = small._array.shape
     if shape[-1] != inner:
@@ -436,10 +431,8 @@ def _check_self(function: str, self: Tensor, like: Tensor, shape: tuple[int, ...
     """self must have the product's dtype and broadcast to its shape."""
     if self._array.dtype != like._array.dtype:
         if function == "addmm":
-            raise RuntimeError("self and mat2 must have the same dtype, but got "
-                               f"{self.dtype.word} and {like.dtype.word}")
-        raise RuntimeError(f"{function}: Input dtypes must be the same, got: input {self.dtype}, "
-                           f"and the others {like.dtype}")
+            raise RuntimeError(f"self and mat2 must have the same dtype, but got {self.dtype.word} and {like.dtype.word}")
+        raise RuntimeError(f"{function}: Input dtypes must be the same, got: input {self.dtype}, and the others {like.dtype}")
     own = self._array.shape
     if own != shape and (len(own) > len(shape) or any(n not in (1, m) for n, m in zip(reversed(own), reversed(shape)))):
         raise RuntimeError(f"The expanded size of the tensor {list(shape)} must match the existing size {list(own)} of "
@@ -468,8 +461,7 @@ def _fused(name: str, row: Row, first: str, second: str, check: Any, **facts: An
         return row(input, left, right, beta, alpha)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = (f"{name}(input, {first}, {second}, *, beta=1, alpha=1): "
-                        f"beta * input + alpha * ({first} @ {second}).")
+    function.__doc__ = (f"{name}(input, {first}, {second}, *, beta=1, alpha=1): beta * input + alpha * ({first} @ {second}).")
     return public(function, **{"inplace": "buffered", **facts})
 
 

@@ -29,8 +29,7 @@ def matrix_norm(A: Tensor, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool 
     check_floating(A, "linalg.matrix_norm", low_precision=ord not in ("nuc", 2, -2))
     dims = [wrap_dim(d, A._array.ndim) for d in ((dim,) if isinstance(dim, int) else dim)]
     if len(dims) != 2:
-        raise RuntimeError("linalg.matrix_norm: dim must be a 2-tuple. Got "
-                           f"{list(dim) if not isinstance(dim, int) else dim}")
+        raise RuntimeError(f"linalg.matrix_norm: dim must be a 2-tuple. Got {list(dim) if not isinstance(dim, int) else dim}")
     if dims[0] == dims[1]:
         raise RuntimeError(f"linalg.matrix_norm: dims must be different. Got ({dim[0]}, {dim[1]})")
     if isinstance(ord, str):

@@ -132,8 +132,7 @@ def _parse(equation: str, ndims: tuple[int, ...]) -> tuple[list[list[Any]], list
         known = {x for labels in terms for x in labels}
         for x in output:
             if x not in known:
-                raise RuntimeError(f"einsum(): output subscript {x} does not appear in the equation for any input "
-                                   "operand")
+                raise RuntimeError(f"einsum(): output subscript {x} does not appear in the equation for any input operand")
             if output.count(x) > 1:
                 raise RuntimeError(f"einsum(): output subscript {x} appears more than once in the output")
     else:
@@ -148,8 +147,7 @@ def _labels(part: str, where: str) -> tuple[list[Any], int | None]:
     for c in head + tail:
         if c not in _LETTERS:
             if c == ".":
-                raise RuntimeError(f"einsum(): found '.' for {where} that is not part of any ellipsis, or a second "
-                                   "ellipsis")
+                raise RuntimeError(f"einsum(): found '.' for {where} that is not part of any ellipsis, or a second ellipsis")
             raise RuntimeError(f"einsum(): invalid subscript given at {where}: {c!r}; subscripts must be in [a-zA-Z]")
     return list(head + tail), len(head) if dots else None
 
@@ -312,8 +310,7 @@ def linalg_cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     check_tensor("linalg.cross", input=input, other=other)
     x, y = input._array.shape, other._array.shape
     if len(x) != len(y):
-        raise RuntimeError("linalg.cross: inputs must have the same number of dimensions, got "
-                           f"{len(x)} and {len(y)}")
+        raise RuntimeError(f"linalg.cross: inputs must have the same number of dimensions, got {len(x)} and {len(y)}")
     given_dim, dim = dim, wrap_dim(dim, len(x))
     if not x or x[dim] != 3 or y[dim] != 3:
         raise RuntimeError(f"linalg.cross: inputs dimension {given_dim} must have length 3. Got {x[dim] if x else 1} and "

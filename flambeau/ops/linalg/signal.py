@@ -239,8 +239,7 @@ def istft(input: Tensor, n_fft: int, hop_length: int | None = None, win_length: 
     full = _full_window(window, win_length, n_fft, x.real)
     if full is None:
         full = x.real.new_ones(n_fft)
-    return _inverse(x.transpose(1, 2), n_fft, hop_length, full, center, normalized, onesided, length, return_complex,
-                    single)
+    return _inverse(x.transpose(1, 2), n_fft, hop_length, full, center, normalized, onesided, length, return_complex, single)
 
 
 def _inverse(x: Tensor, n_fft: int, hop: int, window: Tensor, center: bool, normalized: bool, onesided: bool,

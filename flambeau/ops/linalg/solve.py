@@ -178,8 +178,7 @@ def _solve(A: Tensor, B: Tensor, left: bool) -> tuple[Tensor, ...]:
             raise RuntimeError("linalg.solve: The input tensor B must have at least 2 dimensions.")
         if B._array.shape[-2 if left else -1] != n:
             raise RuntimeError("linalg.solve: Incompatible shapes of A and B for the equation "
-                               f"{'AX = B' if left else 'XA = B'} ({n}x{n} and "
-                               f"{B._array.shape[-2]}x{B._array.shape[-1]})")
+                               f"{'AX = B' if left else 'XA = B'} ({n}x{n} and {B._array.shape[-2]}x{B._array.shape[-1]})")
     elif B._array.shape[-1] != n:
         raise RuntimeError(f"linalg.solve: Incompatible shapes of A and B for the equation AX = B ({n}x{n} and "
                            f"{B._array.shape[-1]})")
@@ -217,8 +216,7 @@ _solve_triangular = Row("linalg_solve_triangular", "self B upper left unitriangu
                         shape=products.triangular, backward=dict(
     self=lambda grad, self, result, upper, left, unitriangular: _triangular_matrix_grad(
         grad, self, result, upper, left, unitriangular),
-    B=lambda grad, self, upper, left, unitriangular: _solve_triangular(adjoint(self), grad, not upper, left,
-                                                                       unitriangular)))
+    B=lambda grad, self, upper, left, unitriangular: _solve_triangular(adjoint(self), grad, not upper, left, unitriangular)))
 
 
 @linalg(name="linalg_solve_triangular", out="exact")
@@ -580,8 +578,7 @@ def ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, *, hermitian: bool = False)
     return _ldl_solve(LD, pivots, B, hermitian)
 
 
-export("_lu_with_info", lambda A, pivot=True, check_errors=True: lu_factor_ex(A, pivot=pivot,
-                                                                              check_errors=check_errors))
+export("_lu_with_info", lambda A, pivot=True, check_errors=True: lu_factor_ex(A, pivot=pivot, check_errors=check_errors))
 
 for _row, _names in ((_inv_ex, "inverse"), (_det, "result LU pivots"), (_slogdet, "signdet"),
                      (_solve_ex, "result"), (_cholesky_ex, "L"), (_lu_factor, "LU pivots"), (_lu, "P L U")):

@@ -6,6 +6,7 @@ Hyper-parameters go to the kernels as they are: in a captured program they are v
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ...autograd.frames import user_frame
@@ -78,8 +79,8 @@ def _arrays(tensors: list[Tensor]) -> list[Any]:
     return [t._array for t in tensors]
 
 
-def update(kernel: str, params: list[Tensor], grads: list[Tensor], parts: tuple[list[Tensor], ...],
-           counts: tuple[list[Tensor], ...], numbers: tuple[Any, ...]) -> bool:
+def update(kernel: str, params: list[Tensor], grads: list[Tensor], parts: Sequence[list[Tensor]],
+           counts: Sequence[list[Tensor]], numbers: tuple[Any, ...]) -> bool:
     """One step of an optimizer's kernel; `parts` are the state that has the parameters' shapes, `counts` the zero-dim one."""
     lists = ([p._array for p in params], [g._array for g in grads], *map(_arrays, parts), *map(_arrays, counts))
     if _call(kernel, lists, numbers) is False:

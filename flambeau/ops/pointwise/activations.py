@@ -15,7 +15,7 @@ from ...tensors.shapes import wrap_dim
 from ...tensors.tensor import Tensor
 from .. import rules
 from ..core import generate
-from ..core.row import FUNCTIONS, Row, public
+from ..core.row import FUNCTIONS, Row, check_on_cpu, public
 from .comparison import _bounded
 from .families import Pointwise, any_way, number, of_pair, promoted
 from .functions import conj, masked, sigmoid, tied, where_row
@@ -46,8 +46,7 @@ def _gelu_slope(grad: Any = None, self: Any = None, approximate: str = "none") -
     if approximate == "none":
         return "a * (ndtr(b) + b * (exp(b * b * -0.5) * 0.3989422804014327))"
     inner = _INNER.replace("a *", "b *").replace("* a", "* b")
-    return (f"a * 0.5 * (1 + {inner} + b * (0.7978845608028654 + 0.10703222440890037 * (b * b)) * "
-            f"(1 - square({inner})))")
+    return (f"a * 0.5 * (1 + {inner} + b * (0.7978845608028654 + 0.10703222440890037 * (b * b)) * (1 - square({inner})))")
 
 
 of_pair("leaky_relu_backward", "b > 0 ? a : a * c", "slope")
@@ -251,6 +250,7 @@ def rrelu(input: Any, lower: float = 1 / 8, upper: float = 1 / 3, training: bool
         raise RuntimeError(f"Lower bound should be less than or equal to the upper bound, got {lower} and {upper}")
     if not training:
         return _mean_slope(input, (lower + upper) / 2)
+    check_on_cpu("rrelu_with_noise_out_cpu", input, "F", "bfloat16")
     # A number is drawn for each element that is not positive, in order, and none for the others.
     low = input.detach() <= 0
     noise = input.detach().new_ones(input.shape)

@@ -215,8 +215,7 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None, out: Any = 
     if rounding_mode is None:
         return _div(input, other, out=out)
     if rounding_mode not in ("trunc", "floor"):
-        raise RuntimeError("div expected rounding_mode to be one of None, 'trunc', or 'floor' but found "
-                           f"{rounding_mode!r}")
+        raise RuntimeError(f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found {rounding_mode!r}")
     _no_bool_kernel(f"div_{rounding_mode}_cpu", input, other)
     return _finish("div", _div_mode(input, other, rounding_mode), out)
 
@@ -297,8 +296,7 @@ def _power(base: Any = None, exponent: Any = None) -> str:
 
 _pow_scalar = binary("pow_scalar", _power, (_pow_number, None), safe=values.NO_INTEGERS, args="self exponent", kernel="pow",
                      node="PowBackward0", fast="fd", toplevel=False, method=False, inplace=False)
-_pow_tensor = binary("pow", _power, (_pow_self, _pow_exponent), args="self exponent", node="PowBackward1",
-                     fast="fdFD")
+_pow_tensor = binary("pow", _power, (_pow_self, _pow_exponent), args="self exponent", node="PowBackward1", fast="fdFD")
 _pow_base = Pointwise("pow_base", "self exponent", kind="same", kernel="pow", c=_power, node="PowBackward2",
                       backward=dict(exponent=_pow_of_number))
 
@@ -380,8 +378,7 @@ logaddexp2 = binary("logaddexp2", "a == b ? a + 1 : max(a, b) + log1p(exp2(-fabs
     lambda grad, other, self: grad / (1 + (self - other).exp2())), fast="fd", fast_scalar="", inplace=False, takes="f",
     numbers="none")
 copysign = binary("copysign", "copysign(a, b)", (
-    lambda grad, self, result: grad * masked(result / self, self != 0), nothing), kind="float", fast="fd",
-    complex_ok=False)
+    lambda grad, self, result: grad * masked(result / self, self != 0), nothing), kind="float", fast="fd", complex_ok=False)
 ldexp = binary("ldexp", "a * exp2(b)", (lambda grad, other: grad * conj(_two_to(other)),
                                         lambda grad, result: grad * conj(result) * math.log(2.0)), kind="float",
                fast="", fast_scalar="", numbers="none", inplace="function")

@@ -7,9 +7,9 @@ from typing import Any
 
 from ...tensors import dtypes as _dtypes
 from ...tensors.tensor import Tensor
-from ..core.row import _type_word, public
+from ..core.row import _type_word, check_dtype, public
 from .arithmetic import _right, refuse
-from .families import Pointwise, binary, compare, plain_number
+from .families import Pointwise, binary, compare, plain_number, promoted
 from .functions import bitwise_not, masked, nothing, where_row
 
 _ORDERED = "?bBhHiIlLqQefdE"
@@ -72,8 +72,7 @@ heaviside = binary("heaviside", "a == 0 ? b : a > 0", (refuse("heaviside"), refu
                    takes="bif", fast="fd", fast_scalar="", node="NotImplemented", numbers="none")
 nextafter = binary("nextafter", "nextafter(a, b)", (
     lambda grad, other, self: masked(grad, self != other),
-    nothing), takes="f", fast="fd", fast_scalar="",
-    numbers="none", halves=True)
+    nothing), takes="f", fast="fd", fast_scalar="", numbers="none", halves=True)
 # fmt: on
 
 for _method, _op in (("eq", eq), ("ne", ne), ("lt", lt), ("le", le), ("gt", gt), ("ge", ge), ("and", bitwise_and),
@@ -192,6 +191,8 @@ def clamp(input: Any, min: Any = None, max: Any = None) -> Any:
         if bound is not None and not isinstance(bound, (Tensor, bool, int, float, complex)):
             raise TypeError(f"clamp(): argument '{name}' must be a Number or Tensor, not {type(bound).__name__}")
     if isinstance(min, Tensor) or isinstance(max, Tensor):
+        if min is not None is not max and input.dtype.name == "bool":
+            check_dtype("clamp_cpu", promoted((input, min, max)), "if")
         return _clamp(input, min, max)
     if any(isinstance(b, float) and b != b for b in (min, max)):
         from ...creation.like import full_like

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...autograd.state import INFERENCE, NO_GRAD, state
 from ...backends.cpu.pointwise.loops import enter
-from ..core.row import public
+from ..core.row import check_on_cpu, public
 from .families import Pointwise, binary, of_pair, unary
 
 _NUMBERS = frozenset((float, int, bool, complex))
@@ -47,8 +47,7 @@ frac = unary("frac", "a - trunc(a)", "grad", kind="same", takes="f")
 _round = unary("round", "rint(a)", nothing, kind="same", kernel="rint", takes="if")
 signbit = unary("signbit", "signbit(a)", kind="bool", complex_ok=False, inplace=False, c_kinds="fi", out="exact")
 
-deg2rad = unary("deg2rad", "a * 0.017453292519943295", lambda grad: grad.deg2rad(), takes="bif",
-                node="Deg2RadBackward0")
+deg2rad = unary("deg2rad", "a * 0.017453292519943295", lambda grad: grad.deg2rad(), takes="bif", node="Deg2RadBackward0")
 rad2deg = unary("rad2deg", "a * 57.29577951308232", lambda grad: grad.rad2deg(), takes="bif", node="Rad2DegBackward0")
 
 # ------------------------------------------------------------------------------------------ powers and logarithms
@@ -133,9 +132,11 @@ round_decimals = Pointwise("round_decimals", "self decimals", kind="same", as_gi
 
 
 @public(name="round", inplace="function", out="exact", foreach=1)
-def round_(input: Any, *, decimals: int = 0) -> Any:
+def round_(input: Any, *, decimals: int | None = None) -> Any:
     """The nearest whole number, halves to even; with `decimals`, that many digits after the point."""
-    return _round(input) if decimals == 0 else round_decimals(input, decimals)
+    if decimals == 0:
+        check_on_cpu("round_vml_cpu", input, "f")
+    return round_decimals(input, decimals) if decimals else _round(input)
 
 
 @public

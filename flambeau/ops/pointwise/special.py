@@ -11,6 +11,7 @@ from typing import Any
 from ...backends.strides import contiguous_strides
 from ...tensors.dtypes import bool_
 from ...tensors.tensor import Tensor
+from ..core import overrides as _overrides
 from ..core.row import make_inplace, public
 from .families import Pointwise, unary
 from .functions import conj, masked, where_row
@@ -70,6 +71,7 @@ def _of_x(name: str, function: Any) -> Any:
 
     of_x.__name__ = of_x.__qualname__ = name
     of_x.__doc__ = function.__doc__
+    _overrides.STAND_INS[function] = of_x
     return of_x
 
 
@@ -81,8 +83,7 @@ def _log_odds(self: Any = None, eps: Any = None) -> str:
 # fmt: off
 # ----------------------------------------------------------------------------------------- the error function
 erf = _known("erf", unary("erf", "erf(a)", lambda grad, self: grad * (2 / SQRT_PI) * (-self * self).exp(), takes="bif"))
-erfc = _known("erfc", unary("erfc", "erfc(a)", lambda grad, self: grad * (-2 / SQRT_PI) * (-self * self).exp(),
-                            takes="bif"))
+erfc = _known("erfc", unary("erfc", "erfc(a)", lambda grad, self: grad * (-2 / SQRT_PI) * (-self * self).exp(), takes="bif"))
 erfinv = _known("erfinv", unary("erfinv", None, lambda grad, self: grad * (SQRT_PI / 2) * self.erfinv().square().exp(),
                                 takes="bif", inplace=True))
 _hidden("erfcx", None, lambda grad, self, result: grad * (2 * self * result - 2 / SQRT_PI), takes="biF")
@@ -197,12 +198,10 @@ def _pair(name: str, row: Pointwise, doc: str, scalars: bool = True, **options: 
 
 
 _alone = dict(toplevel=False, method=False)
-xlogy = _known("xlogy", _pair("xlogy", _xlogy, "input * log(other), 0 where input is 0.",
-                               inplace="function"))
+xlogy = _known("xlogy", _pair("xlogy", _xlogy, "input * log(other), 0 where input is 0.", inplace="function"))
 SPECIAL["xlog1py"] = _pair("xlog1py", _xlog1py, "input * log(1 + other), 0 where input is 0.", **_alone)
 SPECIAL["zeta"] = _pair("zeta", _zeta, "The Hurwitz zeta function.", **_alone)
-igamma = _known("gammainc", _pair("igamma", _igamma, "The regularized lower incomplete gamma function.", False,
-                                  inplace=True))
+igamma = _known("gammainc", _pair("igamma", _igamma, "The regularized lower incomplete gamma function.", False, inplace=True))
 igammac = _known("gammaincc", _pair("igammac", _igammac, "The regularized upper incomplete gamma function.", False,
                                     inplace=True))
 

@@ -84,8 +84,7 @@ def uniform_(self, from_=0, to=1, *, generator=None, **named) -> Tensor:
     if low > high:
         raise RuntimeError(f"uniform_ expects to return a [from, to) range, but found from={low:g} > to={high:g}")
     if high - low > most:
-        raise RuntimeError(f"uniform_ expects to-from <= std::numeric_limits<{c_word(d)}>::max(), "
-                           "but found "
+        raise RuntimeError(f"uniform_ expects to-from <= std::numeric_limits<{c_word(d)}>::max(), but found "
                            f"to={high:g} and from={low:g} which result in to-from to exceed the limit")
     return _refill(self, "uniform_", generator, "draw_uniform", low, high)
 
@@ -155,8 +154,7 @@ def random_(self, from_=None, to=_ALL, *, generator=None, **named) -> Tensor:
 def _continuous(name: str, d: _dtypes.dtype) -> None:
     if not d.is_floating_point:
         raise RuntimeError(f"{name} distribution is a continuous probability distribution. dtype must be a floating "
-                           "point but "
-                           f"you specified {_type_word(d)}")
+                           f"point but you specified {_type_word(d)}")
 
 
 @public(**method, name="exponential_")
@@ -289,8 +287,7 @@ def normal(mean=0.0, std=1.0, size=None, *, generator=None, dtype=None, layout=N
     if size is not None or not tensors:
         if size is None:
             raise TypeError("normal() received an invalid combination of arguments: a size is needed when neither mean "
-                            "nor std "
-                            "is a Tensor")
+                            "nor std is a Tensor")
         centre, width = _number("normal", "mean", mean), _number("normal", "std", std)
         _check_std(width)
         check_options("normal", layout, pin_memory)

@@ -153,8 +153,7 @@ def check_range(low: int, high: int | None, d: _dtypes.dtype) -> None:
         if digits is not None and high is not None and abs(value) > 1 << digits:
             warnings.warn(f"{name} is out of bounds [-(2^{digits}), 2^{digits}]. Due to precision limitations "
                           f"{_type_word(d)} "
-                          "can support discrete uniform distribution only within this range. This warning will become "
-                          "an "
+                          "can support discrete uniform distribution only within this range. This warning will become an "
                           "error in later versions, please fix the code in advance", UserWarning, stacklevel=4)
 
 
@@ -171,8 +170,7 @@ def _randint_bounds(name: str, args: tuple[Any, ...], low: Any, high: Any, size:
             raise TypeError(f"{name}() got multiple values for argument 'low'")
         low = args.pop()
     if args or high is None or size is None:
-        raise TypeError(f"{name}() received an invalid combination of arguments: expected (high, size) or (low, high, "
-                        "size)")
+        raise TypeError(f"{name}() received an invalid combination of arguments: expected (high, size) or (low, high, size)")
     if not isinstance(size, (tuple, list)):
         raise TypeError(f"{name}(): argument 'size' must be tuple of ints, not {type(size).__name__}")
     return (0 if low is None else _side(name, "low", low)), _side(name, "high", high), read_size(name, tuple(size),
@@ -193,8 +191,7 @@ def randint(*args, low=None, high=None, size=None, generator=None, out=None, dty
     d = d or _dtypes.int64
     if d is not _dtypes.int64 or not -_I62 < first < last < _I62:
         check_range(first, last, d)
-    return _deliver("randint", fresh(shape, d.native, device, source, "draw_int", first, last), out,
-                    requires_grad)
+    return _deliver("randint", fresh(shape, d.native, device, source, "draw_int", first, last), out, requires_grad)
 
 
 def _fast_randint(*args, **options):

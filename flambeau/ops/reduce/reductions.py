@@ -243,8 +243,7 @@ def nansum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any 
 def nanmean(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """The mean of the elements that are not NaN."""
     if not (input.is_floating_point() or input.is_complex()):
-        raise RuntimeError("nanmean(): expected input to have floating point or complex dtype but got "
-                           f"{input.dtype.word}")
+        raise RuntimeError(f"nanmean(): expected input to have floating point or complex dtype but got {input.dtype.word}")
     factor = input.detach().isnan().logical_not().sum(dim, keepdim)
     return nansum(input, dim, keepdim, dtype=dtype) / factor
 
@@ -448,8 +447,7 @@ def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> 
     """The smallest and the largest elements, over one dimension or all."""
     if dim is None:
         if not input.numel():
-            raise RuntimeError("aminmax(): cannot compute aminmax over an empty dimension as the operation has no "
-                               "identity.")
+            raise RuntimeError("aminmax(): cannot compute aminmax over an empty dimension as the operation has no identity.")
         dims = None
     else:
         dims = (one_dim(dim, input.ndim, "aminmax"),)

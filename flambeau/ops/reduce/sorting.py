@@ -12,7 +12,7 @@ from ...tensors.formats import contiguous_format
 from ...tensors.shapes import as_int, wrap_dim
 from ...tensors.tensor import Tensor, wrap
 from .. import rules
-from ..core.row import FUNCTIONS, Row, _type_word, along, public
+from ..core.row import FUNCTIONS, Row, _type_word, along, check_on_cpu, public
 from ..rules import moves
 
 
@@ -144,6 +144,7 @@ def _check_slices(input: Tensor, dim: int) -> None:
 def unique(input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False,
            dim: int | None = None) -> Any:
     """The distinct elements (or slices along dim), sorted; on request where they went and how often each came."""
+    check_on_cpu("unique" if dim is None else "unique_dim", input, "bif")
     if dim is None:
         return _parts(_unique(input), return_inverse, return_counts)
     dim = wrap_dim(dim, input.dim())
@@ -157,6 +158,7 @@ def unique(input: Tensor, sorted: bool = True, return_inverse: bool = False, ret
 def unique_consecutive(input: Tensor, return_inverse: bool = False, return_counts: bool = False,
                        dim: int | None = None) -> Any:
     """Like unique, but only neighbours that are equal are merged."""
+    check_on_cpu("unique" if dim is None else "unique_dim", input, "bif")
     if dim is None or input.dim() == 0:
         return _parts(_unique_consecutive(input), return_inverse, return_counts)
     dim = wrap_dim(dim, input.dim())
@@ -183,14 +185,14 @@ def searchsorted(sorted_sequence: Tensor, input: Any = None, *, self: Any = None
     if side == "left" and right:
         raise RuntimeError("torch.searchsorted(): side and right can't be set to opposites, got side of left while "
                            "right was True")
+    check_on_cpu("searchsorted_out_cpu", sorted_sequence, "if")
     _check_search(sorted_sequence, values, isinstance(input, Tensor) or isinstance(self, Tensor), sorter)
     return _searchsorted(sorted_sequence, values, right or side == "right", sorter, bool(out_int32))
 
 
 def _check_search(edges: Tensor, values: Tensor, is_tensor: bool, sorter: Tensor | None) -> None:
     if edges.dim() == 0:
-        raise RuntimeError("torch.searchsorted(): input boundaries tensor dimension should be positive, got 0 "
-                           "dimension")
+        raise RuntimeError("torch.searchsorted(): input boundaries tensor dimension should be positive, got 0 dimension")
     if not is_tensor and edges.dim() != 1:
         raise RuntimeError("torch.searchsorted(): input value can be a scalar only when boundaries tensor dimension "
                            f"is 1, but we got boundaries tensor dim({edges.dim()}) and input value's dim(0) numel(1)")
@@ -215,6 +217,7 @@ def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right:
     """The number of the interval, between sorted boundaries, that each value falls into."""
     if boundaries.dim() != 1:
         raise RuntimeError(f"boundaries tensor must be 1 dimension, but got dim({boundaries.dim()})")
+    check_on_cpu("searchsorted_out_cpu", boundaries, "if")
     return _searchsorted(boundaries, _scalar_like(input, boundaries), bool(right), None, bool(out_int32))
 
 
@@ -287,8 +290,7 @@ def _check_histogram(name: str, input: Tensor, weight: Tensor | None, shape: Any
             raise RuntimeError(f"torch.{name}(): if weight tensor is provided, it should have the same dtype as input")
         if tuple(weight.shape) != tuple(shape):
             raise RuntimeError(f"torch.{name}(): if weight tensor is provided it should have the same shape as the "
-                               f"input tensor excluding its innermost dimension, got {list(weight.shape)} for "
-                               f"{list(shape)}")
+                               f"input tensor excluding its innermost dimension, got {list(weight.shape)} for {list(shape)}")
 
 
 def _flat(weight: Tensor | None) -> Tensor | None:
@@ -323,8 +325,7 @@ def histogramdd(input: Tensor, bins: Any, range: Any = None, weight: Tensor | No
             [1., 1.]])
     """
     if input.dim() < 2:
-        raise RuntimeError("torch.histogramdd(): input tensor should have at least 2 dimensions, but got "
-                           f"{input.dim()}")
+        raise RuntimeError(f"torch.histogramdd(): input tensor should have at least 2 dimensions, but got {input.dim()}")
     _check_histogram("histogramdd", input, weight, input.shape[:-1])
     n = input.shape[-1]
     points = input.detach().reshape(-1, n)

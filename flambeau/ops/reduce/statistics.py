@@ -80,8 +80,7 @@ def _spread_arguments(name: str, input: Tensor, dim: Any, unbiased: Any, keepdim
     if unbiased is not None and unbiased.__class__ is not bool:
         raise TypeError(f"{name}(): argument 'unbiased' must be bool, not {type(unbiased).__name__}")
     if unbiased is not None and correction is not None:
-        raise TypeError(f"{name}() received an invalid combination of arguments: unbiased and correction exclude each "
-                        "other")
+        raise TypeError(f"{name}() received an invalid combination of arguments: unbiased and correction exclude each other")
     if not (input.is_floating_point() or input.is_complex()):
         raise RuntimeError(f"{name}: std and var only support floating point and complex dtypes")
     if correction is None:
@@ -260,8 +259,7 @@ def _check_weights(name: str, weights: Tensor, what: str, n: int) -> None:
                            "dimensions")
     integral = not (weights.is_floating_point() or weights.is_complex()) and weights.dtype is not _dtypes.bool_
     if integral != (what == "integral"):
-        raise RuntimeError(f"cov(): expected {name} to have {what} dtype but got {name} with "
-                           f"{weights.dtype.word} dtype")
+        raise RuntimeError(f"cov(): expected {name} to have {what} dtype but got {name} with {weights.dtype.word} dtype")
     if weights.numel() != n:
         raise RuntimeError(f"cov(): expected {name} to have the same numel as there are observations in the input but "
                            f"got {weights.numel()} != {n}")

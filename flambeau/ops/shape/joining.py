@@ -48,8 +48,7 @@ _constant_pad = moving("constant_pad_nd", "self pad value", batch="trailing", sh
 def _sequence(name: str, tensors: Any) -> list[Tensor]:
     """The tensors of a list argument, checked."""
     if isinstance(tensors, Tensor) or not isinstance(tensors, (list, tuple)):
-        raise TypeError(f"{name}(): argument 'tensors' (position 1) must be tuple of Tensors, not "
-                        f"{type(tensors).__name__}")
+        raise TypeError(f"{name}(): argument 'tensors' (position 1) must be tuple of Tensors, not {type(tensors).__name__}")
     for i, t in enumerate(tensors):
         if not isinstance(t, Tensor):
             raise TypeError(f"expected Tensor as element {i} in argument 0, but got {type(t).__name__}")
@@ -260,8 +259,7 @@ def _interleaved_indices(repeats: Tensor, output_size: int | None) -> Tensor:
         return repeats.new_empty((output_size,))
     made = _interleave(repeats)
     if output_size is not None and made.numel() != output_size:
-        raise RuntimeError(f"allocated size does not match required size: output_size={output_size}, needed "
-                           f"{made.numel()}")
+        raise RuntimeError(f"allocated size does not match required size: output_size={output_size}, needed {made.numel()}")
     return made
 
 
@@ -399,8 +397,7 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
         raise RuntimeError("meshgrid expects a non-empty TensorList")
     for t in tensors:
         if t.dim() > 1:
-            raise RuntimeError(f"torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got shape "
-                               f"{list(t.shape)}")
+            raise RuntimeError(f"torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got shape {list(t.shape)}")
         if t.dtype is not tensors[0].dtype:
             raise RuntimeError("torch.meshgrid expects all tensors to have the same dtype")
     swap = indexing == "xy" and len(tensors) >= 2

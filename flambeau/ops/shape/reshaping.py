@@ -167,8 +167,7 @@ def _expand_args(self: Tensor, size: tuple[Any, ...]) -> tuple[Tensor, tuple[int
             raise RuntimeError(f"expand: sizes must be -1 or not negative, got {list(size)}")
         elif old is not None and old != n and old != 1:
             raise RuntimeError(f"The expanded size of the tensor ({n}) must match the existing size ({old}) at "
-                               f"non-singleton dimension {i}.  Target sizes: {list(size)}.  Tensor sizes: "
-                               f"{list(shape)}")
+                               f"non-singleton dimension {i}.  Target sizes: {list(size)}.  Tensor sizes: {list(shape)}")
     return self, tuple(out)
 
 

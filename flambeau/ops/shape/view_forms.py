@@ -25,7 +25,7 @@ from .splitting import _sizes_args, _split_args
 def _copies(r: Row) -> Row:
     return Row(f"{r.name}_copy", " ".join(r.args), kernel=f"{r.kernel}_copy", backward=r.backward,
                shape=moves.viewed_copy(r.kernel), batch=BATCHING.get(r.kernel, r.kernel), safe=True, moves=True,
-               node=f"{r.node.__name__}_copy")
+               forward="linear", node=f"{r.node.__name__}_copy")
 
 
 def _copy_form(name: str, original: Row, prepare: Callable, out: str | bool = "exact") -> None:

@@ -146,7 +146,8 @@ def _as_strided_args(self: Tensor, size: Any, stride: Any, storage_offset: int |
         raise RuntimeError(f"as_strided: Negative strides are not supported at the moment, got strides: {list(stride)}")
     if any(n < 0 for n in size):
         raise RuntimeError(f"Trying to create tensor with negative dimension: {list(size)}")
-    offset = self.storage_offset() if storage_offset is None else as_int(storage_offset)
+    here = self.storage_offset()  # also where it is not needed: what the window shows depends on it, and a capture hears of it
+    offset = here if storage_offset is None else as_int(storage_offset)
     if offset < 0:
         raise RuntimeError(f"Tensor: invalid storage offset {offset}")
     return self, size, stride, offset, _geometry(self) if self.requires_grad else None

@@ -44,8 +44,7 @@ def _check_target(self: Tensor, kernel: str) -> None:
         if kernel not in LENIENT:
             raise
         warnings.warn(f"Use of {kernel}_ on expanded tensors is deprecated. Please clone() the tensor before performing "
-                      "this operation. This also applies to advanced indexing e.g. tensor[indices] = tensor",
-                      stacklevel=4)
+                      "this operation. This also applies to advanced indexing e.g. tensor[indices] = tensor", stacklevel=4)
 
 
 def write_row(self: Tensor, r: Row, args: tuple[Any, ...]) -> Tensor:

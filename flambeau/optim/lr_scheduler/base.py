@@ -36,6 +36,20 @@ def _copy(value: Any) -> Any:
     return value.clone() if isinstance(value, Tensor) else value
 
 
+_EXAMPLE = """{doc}
+
+    >>> optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    >>> schedule = torch.optim.lr_scheduler.{name}(optimizer, {arguments})
+    >>> rates = []
+    >>> for _ in range(3):
+    ...     optimizer.step()
+    ...     schedule.step()
+    ...     rates.append(round(optimizer.param_groups[0]["lr"], 4))
+    >>> rates
+    {rates}
+    """
+
+
 class LRScheduler:
     """The base of all schedules but ReduceLROnPlateau's rule.
 
@@ -51,6 +65,12 @@ class LRScheduler:
 
     _get_lr_called_within_step = False
     _is_initial = False
+
+    def __init_subclass__(cls, example: str = "", rates: Any = None, **kwargs: Any) -> None:
+        """example: arguments with which the docstring shows three steps; rates: those that they set."""
+        super().__init_subclass__(**kwargs)
+        if example and cls.__doc__:  # (there is none under -OO)
+            cls.__doc__ = _EXAMPLE.format(doc=cls.__doc__, name=cls.__name__, arguments=example, rates=rates)
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1):
         self.optimizer = _checked(optimizer)

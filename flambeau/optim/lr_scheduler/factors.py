@@ -38,38 +38,16 @@ class _Lambdas(LRScheduler):
                 f.__dict__.update(saved)
 
 
-class LambdaLR(_Lambdas):
-    """The initial rate times a function of the epoch.
-
-    >>> optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
-    >>> schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (step + 1))
-    >>> rates = []
-    >>> for _ in range(3):
-    ...     optimizer.step()
-    ...     schedule.step()
-    ...     rates.append(round(optimizer.param_groups[0]["lr"], 4))
-    >>> rates
-    [0.5, 0.3333, 0.25]
-    """
+class LambdaLR(_Lambdas, example="lambda step: 1 / (step + 1)", rates=[0.5, 0.3333, 0.25]):
+    """The initial rate times a function of the epoch."""
 
     def get_lr(self) -> list[Any]:
         self._check_asked()
         return [base * f(self.last_epoch) for f, base in zip(self.lr_lambdas, self.base_lrs)]
 
 
-class MultiplicativeLR(_Lambdas):
-    """The present rate times a function of the epoch.
-
-    >>> optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
-    >>> schedule = torch.optim.lr_scheduler.MultiplicativeLR(optimizer, lambda step: 0.5)
-    >>> rates = []
-    >>> for _ in range(3):
-    ...     optimizer.step()
-    ...     schedule.step()
-    ...     rates.append(round(optimizer.param_groups[0]["lr"], 4))
-    >>> rates
-    [0.5, 0.25, 0.125]
-    """
+class MultiplicativeLR(_Lambdas, example="lambda step: 0.5", rates=[0.5, 0.25, 0.125]):
+    """The present rate times a function of the epoch."""
 
     def get_lr(self) -> list[Any]:
         self._check_asked()
@@ -99,19 +77,8 @@ class _Factors(LRScheduler):
         return [base * factor for base in self.base_lrs]
 
 
-class StepLR(_Factors):
-    """Times gamma every step_size epochs.
-
-    >>> optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
-    >>> schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_size=2, gamma=0.1)
-    >>> rates = []
-    >>> for _ in range(3):
-    ...     optimizer.step()
-    ...     schedule.step()
-    ...     rates.append(round(optimizer.param_groups[0]["lr"], 4))
-    >>> rates
-    [1.0, 0.1, 0.1]
-    """
+class StepLR(_Factors, example="step_size=2, gamma=0.1", rates=[1.0, 0.1, 0.1]):
+    """Times gamma every step_size epochs."""
 
     def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1):
         self.step_size, self.gamma = step_size, gamma
@@ -124,19 +91,8 @@ class StepLR(_Factors):
         return self.gamma ** (self.last_epoch // self.step_size)
 
 
-class MultiStepLR(_Factors):
-    """Times gamma at each milestone.
-
-    >>> optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
-    >>> schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, milestones=[1, 3], gamma=0.1)
-    >>> rates = []
-    >>> for _ in range(3):
-    ...     optimizer.step()
-    ...     schedule.step()
-    ...     rates.append(round(optimizer.param_groups[0]["lr"], 4))
-    >>> rates
-    [0.1, 0.1, 0.01]
-    """
+class MultiStepLR(_Factors, example="milestones=[1, 3], gamma=0.1", rates=[0.1, 0.1, 0.01]):
+    """Times gamma at each milestone."""
 
     def __init__(self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1, last_epoch: int = -1):
         self.milestones, self.gamma = Counter(milestones), gamma
@@ -150,19 +106,8 @@ class MultiStepLR(_Factors):
         return self.gamma ** passed
 
 
-class ConstantLR(_Factors):
-    """Times factor until total_iters epochs have passed.
-
-    >>> optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
-    >>> schedule = torch.optim.lr_scheduler.ConstantLR(optimizer, factor=0.5, total_iters=2)
-    >>> rates = []
-    >>> for _ in range(3):
-    ...     optimizer.step()
-    ...     schedule.step()
-    ...     rates.append(round(optimizer.param_groups[0]["lr"], 4))
-    >>> rates
-    [0.5, 1.0, 1.0]
-    """
+class ConstantLR(_Factors, example="factor=0.5, total_iters=2", rates=[0.5, 1.0, 1.0]):
+    """Times factor until total_iters epochs have passed."""
 
     def __init__(self, optimizer: Optimizer, factor: float = 1.0 / 3, total_iters: int = 5, last_epoch: int = -1):
         if factor > 1.0 or factor < 0:
@@ -179,19 +124,8 @@ class ConstantLR(_Factors):
         return self.factor + (self.last_epoch >= self.total_iters) * (1 - self.factor)
 
 
-class LinearLR(_Factors):
-    """From start_factor to end_factor in total_iters equal steps.
-
-    >>> optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
-    >>> schedule = torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=0.5, total_iters=2)
-    >>> rates = []
-    >>> for _ in range(3):
-    ...     optimizer.step()
-    ...     schedule.step()
-    ...     rates.append(round(optimizer.param_groups[0]["lr"], 4))
-    >>> rates
-    [0.75, 1.0, 1.0]
-    """
+class LinearLR(_Factors, example="start_factor=0.5, total_iters=2", rates=[0.75, 1.0, 1.0]):
+    """From start_factor to end_factor in total_iters equal steps."""
 
     def __init__(self, optimizer: Optimizer, start_factor: float = 1.0 / 3, end_factor: float = 1.0, total_iters: int = 5,
                  last_epoch: int = -1):
@@ -216,19 +150,8 @@ class LinearLR(_Factors):
         return self.start_factor + (self.end_factor - self.start_factor) * done
 
 
-class ExponentialLR(_Factors):
-    """Times gamma every epoch.
-
-    >>> optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
-    >>> schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.5)
-    >>> rates = []
-    >>> for _ in range(3):
-    ...     optimizer.step()
-    ...     schedule.step()
-    ...     rates.append(round(optimizer.param_groups[0]["lr"], 4))
-    >>> rates
-    [0.5, 0.25, 0.125]
-    """
+class ExponentialLR(_Factors, example="gamma=0.5", rates=[0.5, 0.25, 0.125]):
+    """Times gamma every epoch."""
 
     def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1):
         self.gamma = gamma
@@ -241,19 +164,8 @@ class ExponentialLR(_Factors):
         return self.gamma ** self.last_epoch
 
 
-class PolynomialLR(_Factors):
-    """Down to zero in total_iters epochs along a power of what is left.
-
-    >>> optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
-    >>> schedule = torch.optim.lr_scheduler.PolynomialLR(optimizer, total_iters=4)
-    >>> rates = []
-    >>> for _ in range(3):
-    ...     optimizer.step()
-    ...     schedule.step()
-    ...     rates.append(round(optimizer.param_groups[0]["lr"], 4))
-    >>> rates
-    [0.75, 0.5, 0.25]
-    """
+class PolynomialLR(_Factors, example="total_iters=4", rates=[0.75, 0.5, 0.25]):
+    """Down to zero in total_iters epochs along a power of what is left."""
 
     def __init__(self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1):
         self.total_iters, self.power = total_iters, power

@@ -11,19 +11,8 @@ from ..optimizer import Optimizer
 from .base import LRScheduler, _checked, _per_group, _set_rate
 
 
-class CosineAnnealingLR(LRScheduler):
-    """Down to eta_min and up again along a cosine of half period T_max.
-
-    >>> optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
-    >>> schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=4)
-    >>> rates = []
-    >>> for _ in range(3):
-    ...     optimizer.step()
-    ...     schedule.step()
-    ...     rates.append(round(optimizer.param_groups[0]["lr"], 4))
-    >>> rates
-    [0.8536, 0.5, 0.1464]
-    """
+class CosineAnnealingLR(LRScheduler, example="T_max=4", rates=[0.8536, 0.5, 0.1464]):
+    """Down to eta_min and up again along a cosine of half period T_max."""
 
     def __init__(self, optimizer: Optimizer, T_max: float, eta_min: float = 0.0, last_epoch: int = -1):
         self.T_max, self.eta_min = T_max, eta_min
@@ -47,19 +36,8 @@ class CosineAnnealingLR(LRScheduler):
                 for base in self.base_lrs]
 
 
-class CosineAnnealingWarmRestarts(LRScheduler):
-    """Cosine cycles of T_0 epochs, each T_mult times as long as the last; step() also takes a fraction of an epoch.
-
-    >>> optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
-    >>> schedule = torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(optimizer, T_0=2)
-    >>> rates = []
-    >>> for _ in range(3):
-    ...     optimizer.step()
-    ...     schedule.step()
-    ...     rates.append(round(optimizer.param_groups[0]["lr"], 4))
-    >>> rates
-    [0.5, 1.0, 0.5]
-    """
+class CosineAnnealingWarmRestarts(LRScheduler, example="T_0=2", rates=[0.5, 1.0, 0.5]):
+    """Cosine cycles of T_0 epochs, each T_mult times as long as the last; step() also takes a fraction of an epoch."""
 
     def __init__(self, optimizer: Optimizer, T_0: int, T_mult: int = 1, eta_min: float = 0.0, last_epoch: int = -1):
         if T_0 <= 0 or not isinstance(T_0, int):
@@ -124,19 +102,8 @@ class _WithMomentum(LRScheduler):
             group["momentum"] = value
 
 
-class CyclicLR(_WithMomentum):
-    """Up and down between base_lr and max_lr, batch by batch; momentum runs the other way round.
-
-    >>> optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
-    >>> schedule = torch.optim.lr_scheduler.CyclicLR(optimizer, base_lr=0.1, max_lr=1.0, step_size_up=2)
-    >>> rates = []
-    >>> for _ in range(3):
-    ...     optimizer.step()
-    ...     schedule.step()
-    ...     rates.append(round(optimizer.param_groups[0]["lr"], 4))
-    >>> rates
-    [0.55, 1.0, 0.55]
-    """
+class CyclicLR(_WithMomentum, example="base_lr=0.1, max_lr=1.0, step_size_up=2", rates=[0.55, 1.0, 0.55]):
+    """Up and down between base_lr and max_lr, batch by batch; momentum runs the other way round."""
 
     def __init__(self, optimizer: Optimizer, base_lr: Any, max_lr: Any, step_size_up: int = 2000,
                  step_size_down: int | None = None, mode: str = "triangular", gamma: float = 1.0,
@@ -193,19 +160,8 @@ class CyclicLR(_WithMomentum):
             self._scale_fn_custom.__dict__.update(custom)
 
 
-class OneCycleLR(_WithMomentum):
-    """One rise to max_lr and one long fall, over a known number of batches.
-
-    >>> optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
-    >>> schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=1.0, total_steps=4)
-    >>> rates = []
-    >>> for _ in range(3):
-    ...     optimizer.step()
-    ...     schedule.step()
-    ...     rates.append(round(optimizer.param_groups[0]["lr"], 4))
-    >>> rates
-    [0.8117, 0.2831, 0.0]
-    """
+class OneCycleLR(_WithMomentum, example="max_lr=1.0, total_steps=4", rates=[0.8117, 0.2831, 0.0]):
+    """One rise to max_lr and one long fall, over a known number of batches."""
 
     def __init__(self, optimizer: Optimizer, max_lr: Any, total_steps: int | None = None, epochs: int | None = None,
                  steps_per_epoch: int | None = None, pct_start: float = 0.3, anneal_strategy: str = "cos",

@@ -18,27 +18,32 @@ from ..utils._pytree import tree_leaves, tree_map
 from ..utils.weak import WeakTensorKeyDictionary
 
 __all__ = ["DataDependentOutputException", "DynamicOutputShapeException", "FakeTensor", "FakeTensorMode",
-           "UnsupportedFakeTensorException", "is_fake", "unset_fake_temporarily"]
+           "UnsupportedFakeTensorException", "UnsupportedOperatorException", "is_fake", "maybe_get_fake_mode",
+           "unset_fake_temporarily"]
 
 
 class UnsupportedFakeTensorException(RuntimeError):
     """A tensor that cannot be had without elements."""
 
 
-class DynamicOutputShapeException(RuntimeError):
+class _OfOperation(RuntimeError):
+    """Names the operation that asked for too much."""
+
+    def __init__(self, func: Any):
+        super().__init__(func)
+        self.func = func
+
+
+class DynamicOutputShapeException(_OfOperation):
     """The shape of a result depends on elements, which are not there."""
 
-    def __init__(self, func: Any):
-        super().__init__(func)
-        self.func = func
 
-
-class DataDependentOutputException(RuntimeError):
+class DataDependentOutputException(_OfOperation):
     """A result is an element, which is not there."""
 
-    def __init__(self, func: Any):
-        super().__init__(func)
-        self.func = func
+
+class UnsupportedOperatorException(_OfOperation):
+    """Nothing says which geometry the results have."""
 
 
 _OF_VALUES = frozenset("_local_scalar_dense equal allclose is_nonzero".split())
@@ -103,6 +108,11 @@ class FakeTensor(Tensor):
 def is_fake(x: object) -> bool:
     """Whether a value is a FakeTensor (or a Parameter of one)."""
     return isinstance(x, FakeTensor)
+
+
+def maybe_get_fake_mode(t: Any) -> Any:
+    """The mode that a fake tensor belongs to, None for any other."""
+    return t.fake_mode if isinstance(t, FakeTensor) else None
 
 
 class FakeTensorMode(TorchDispatchMode):

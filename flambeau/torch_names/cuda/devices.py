@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from ..backends import registry
 from ..backends.cuda import driver as _driver
@@ -121,6 +122,7 @@ class Properties(NamedTuple):
     shared_memory_per_block: int
     L2_cache_size: int
     is_integrated: bool
+    uuid: UUID
     is_multi_gpu_board: bool = False
 
 
@@ -131,7 +133,8 @@ def get_device_properties(device: Any = None) -> Properties:
     found.activate(index)
     wanted = ("multiprocessors", "warp", "threads_per_multiprocessor", "shared_per_block", "l2")
     return Properties(found.name(index), *get_device_capability(index), found.room()[1],
-                      *[found.attribute(name, index) for name in wanted], bool(found.attribute("integrated", index)))
+                      *[found.attribute(name, index) for name in wanted], bool(found.attribute("integrated", index)),
+                      UUID(bytes=found.identity(index)))
 
 
 def get_device_name(device: Any = None) -> str:

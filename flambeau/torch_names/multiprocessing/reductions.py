@@ -15,6 +15,25 @@ from ..tensors.tensor import Tensor, wrap, wrap_as
 __all__ = ["init_reductions", "reduce_storage", "reduce_tensor"]
 
 
+class StorageWeakRef:
+    """Tells whether a storage's memory is still there, without keeping it; equal for the same memory."""
+
+    __slots__ = ("_memory", "cdata")
+
+    def __init__(self, storage: Any):
+        self.cdata = storage._cdata
+        self._memory = storage._weak_ref()
+
+    def expired(self) -> bool:
+        return self._memory() is None
+
+    def __hash__(self) -> int:
+        return self.cdata
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StorageWeakRef) and self.cdata == other.cdata
+
+
 def reduce_tensor(tensor: Tensor) -> tuple[Any, tuple[Any, ...]]:
     """Moves the tensor into shared memory, and says how to find it there."""
     if not tensor.is_leaf:

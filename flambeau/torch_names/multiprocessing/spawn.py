@@ -114,8 +114,7 @@ class ProcessContext:
         code = process.exitcode
         if code < 0:
             name = signal.Signals(-code).name
-            raise ProcessExitedException(f"process {index} terminated with signal {name}", index, process.pid, code,
-                                         name)
+            raise ProcessExitedException(f"process {index} terminated with signal {name}", index, process.pid, code, name)
         raise ProcessExitedException(f"process {index} terminated with exit code {code}", index, process.pid, code)
 
 

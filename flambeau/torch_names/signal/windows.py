@@ -126,15 +126,13 @@ def general_hamming(M: int, *, alpha: float = 0.54, sym: bool = True, dtype: Any
 def hamming(M: int, *, sym: bool = True, dtype: Any = None, layout: Any = None, device: Any = None,
             requires_grad: bool = False) -> Tensor:
     """0.54 - 0.46 cos(t)."""
-    return general_hamming(M, sym=sym, dtype=dtype, layout=layout, device=device,
-                          requires_grad=requires_grad)
+    return general_hamming(M, sym=sym, dtype=dtype, layout=layout, device=device, requires_grad=requires_grad)
 
 
 def hann(M: int, *, sym: bool = True, dtype: Any = None, layout: Any = None, device: Any = None,
          requires_grad: bool = False) -> Tensor:
     """0.5 - 0.5 cos(t)."""
-    return general_hamming(M, alpha=0.5, sym=sym, dtype=dtype, layout=layout, device=device,
-                          requires_grad=requires_grad)
+    return general_hamming(M, alpha=0.5, sym=sym, dtype=dtype, layout=layout, device=device, requires_grad=requires_grad)
 
 
 def blackman(M: int, *, sym: bool = True, dtype: Any = None, layout: Any = None, device: Any = None,

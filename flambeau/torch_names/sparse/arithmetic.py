@@ -13,16 +13,14 @@ from .shapes import _number_list
 
 def _same_shape(a: Tensor, b: Tensor, name: str) -> None:
     if a.shape != b.shape:
-        raise RuntimeError(f"{name}: expected sizes of 'self' and 'other' to match, but {list(a.shape)} != "
-                           f"{list(b.shape)}")
+        raise RuntimeError(f"{name}: expected sizes of 'self' and 'other' to match, but {list(a.shape)} != {list(b.shape)}")
 
 
 def _add_into(dense: Tensor, sparse: SparseTensor, alpha: Any) -> Tensor:
     """dense += alpha * sparse, touching only the rows that sparse has."""
     n = sparse.sparse_dim()
     target = dense if n == 1 else dense.view(-1, *dense.shape[n:])
-    target.index_add_(0, _flat_places(sparse._held_indices, sparse.shape), sparse._held_values.to(dense.dtype),
-                      alpha=alpha)
+    target.index_add_(0, _flat_places(sparse._held_indices, sparse.shape), sparse._held_values.to(dense.dtype), alpha=alpha)
     return dense
 
 

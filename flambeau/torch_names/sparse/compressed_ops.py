@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..ops.core.row import FUNCTIONS
+from ..ops.core.row import FUNCTIONS, check_dtype
 from ..tensors.dtypes import bool_
 from ..tensors.tensor import Tensor
 from .arithmetic import BY_VALUE, CONVERSIONS, LINEAR, _of
@@ -205,6 +205,7 @@ def reduced_product(a: Any, b: Tensor, reduce: str) -> Tensor:
     """A CSR matrix times a dense one, in which the mean or an extreme of the products takes the place of their sum."""
     if not _is(a) or a._name != "csr" or isinstance(b, Held):
         raise NotImplementedError("sparse.mm with reduce: expected a sparse matrix of layout sparse_csr and a dense one")
+    check_dtype("spmm_reduce_kernel", a.dtype, "f")
     if reduce == "prod":
         raise RuntimeError(f"sparse_mm_reduce: reduce type of {reduce} has not been enabled.")
     _check_product(a, b)
@@ -255,6 +256,9 @@ def _linear(input: Tensor, weight: Any, bias: Tensor | None = None) -> Tensor:
 def sampled_addmm(input: CompressedTensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1.0, alpha: Any = 1.0,
                   out: Any = None) -> CompressedTensor:
     """alpha * (mat1 @ mat2) + beta * input, at the places of the sparse tensor `input` alone."""
+    if input.dtype.letter not in "fc" or input.dtype.itemsize == 2:
+        raise RuntimeError("sparse_sampled_addmm: Expected self to be a floating-point or complex tensor, but got "
+                           f"{input.dtype.word}")
     if not _is(input) or input._name != "csr":
         raise RuntimeError(f"sampled_addmm: Expected self to be a sparse CSR tensor, got layout {input.layout}")
     for name, mat in (("mat1", mat1), ("mat2", mat2)):

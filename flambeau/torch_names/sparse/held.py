@@ -37,6 +37,8 @@ class Held(Tensor):
     tensor with the same places and other values.
     """
 
+    _answers_itself = True
+
     _without_overrides = False
     _handlers: Handlers
     _refusal: str  # what an operation that is not among them says after its name

@@ -48,8 +48,7 @@ def sparse_coo_tensor(indices: Any = None, values: Any = None, size: Any = None,
 def _check(i: Tensor, v: Tensor, size: tuple[int, ...]) -> None:
     n = i.shape[0]
     if n + v.ndim - 1 != len(size):
-        raise RuntimeError(f"number of dimensions must be sparse_dim ({n}) + dense_dim ({v.ndim - 1}), but got "
-                           f"{len(size)}")
+        raise RuntimeError(f"number of dimensions must be sparse_dim ({n}) + dense_dim ({v.ndim - 1}), but got {len(size)}")
     if tuple(v.shape[1:]) != size[n:]:
         raise RuntimeError(f"values has incorrect size, expected {[v.shape[0], *size[n:]]}, got {list(v.shape)}")
     if not i.numel():
@@ -58,8 +57,7 @@ def _check(i: Tensor, v: Tensor, size: tuple[int, ...]) -> None:
         if low < 0:
             raise RuntimeError(f"found negative index {low} for dim {d}")
         if high >= size[d]:
-            raise RuntimeError(f"size is inconsistent with indices: for dim {d}, size is {size[d]} but found index "
-                               f"{high}")
+            raise RuntimeError(f"size is inconsistent with indices: for dim {d}, size is {size[d]} but found index {high}")
 
 
 def to_sparse(dense: Tensor, sparse_dim: int | None = None, **options: Any) -> SparseTensor:

@@ -193,9 +193,7 @@ def _checked_prefetch(num_workers: int, timeout: float, prefetch_factor: int | N
 def _refuse_for_iterable(shuffle: Any, sampler: Any, batch_sampler: Any) -> None:
     """A stream comes in its own order."""
     if shuffle not in (False, None):
-        raise ValueError("DataLoader with IterableDataset: expected unspecified shuffle option, but got "
-                         f"shuffle={shuffle}")
+        raise ValueError(f"DataLoader with IterableDataset: expected unspecified shuffle option, but got shuffle={shuffle}")
     for name, value in (("sampler", sampler), ("batch_sampler", batch_sampler)):
         if value is not None:
-            raise ValueError(f"DataLoader with IterableDataset: expected unspecified {name} option, but got "
-                             f"{name}={value}")
+            raise ValueError(f"DataLoader with IterableDataset: expected unspecified {name} option, but got {name}={value}")

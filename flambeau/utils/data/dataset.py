@@ -66,8 +66,7 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
 
     def __init__(self, *tensors: Tensor):
         if any(t.size(0) != tensors[0].size(0) for t in tensors):
-            raise AssertionError("Size mismatch between tensors: the first dimensions are "
-                                 f"{[t.size(0) for t in tensors]}")
+            raise AssertionError(f"Size mismatch between tensors: the first dimensions are {[t.size(0) for t in tensors]}")
         self.tensors = tensors
 
     def __getitem__(self, index: Any) -> tuple[Tensor, ...]:

@@ -76,8 +76,7 @@ class RandomSampler(Sampler[int]):
     [0, 1, 2]
     """
 
-    def __init__(self, data_source: Sized, replacement: bool = False, num_samples: int | None = None,
-                 generator: Any = None):
+    def __init__(self, data_source: Sized, replacement: bool = False, num_samples: int | None = None, generator: Any = None):
         self.data_source = data_source
         self.replacement = replacement
         self._num_samples = num_samples
@@ -148,8 +147,7 @@ class WeightedRandomSampler(Sampler[int]):
             raise ValueError(f"replacement should be a boolean value, but got replacement={replacement}")
         self.weights = as_tensor(weights, dtype=_dtypes.float64)
         if self.weights.dim() != 1:
-            raise ValueError("weights should be a 1d sequence but given weights have shape "
-                             f"{tuple(self.weights.shape)}")
+            raise ValueError(f"weights should be a 1d sequence but given weights have shape {tuple(self.weights.shape)}")
         self.num_samples = num_samples
         self.replacement = replacement
         self.generator = generator

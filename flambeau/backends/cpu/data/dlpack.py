@@ -36,8 +36,7 @@ def _type_code(capsule: Any) -> tuple[Any, int]:
     """The code and the width of the capsule's elements; the code can be written."""
     name = _get_name(capsule)
     if name not in _TENSOR_AT:
-        raise RuntimeError("from_dlpack received an invalid capsule. Note that DLTensor capsules can be consumed only "
-                           "once, "
+        raise RuntimeError("from_dlpack received an invalid capsule. Note that DLTensor capsules can be consumed only once, "
                            "so you might have already constructed a tensor from it once.")
     start = _get_pointer(capsule, name) + _TENSOR_AT[name] + _CODE_AT
     return ctypes.c_uint8.from_address(start), ctypes.c_uint8.from_address(start + 1).value

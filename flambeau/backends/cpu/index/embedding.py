@@ -224,8 +224,7 @@ def embedding_bag_backward(grad: ndarray, indices: ndarray, bags: ndarray, sizes
         filled = np.flatnonzero(sizes)
         np.add.at(out, (winners[filled], np.arange(grad.shape[1])[None]), wide(grad)[filled])
         return out.astype(grad.dtype, copy=False)
-    used, rows = embedding_bag_rows(grad, indices, bags, sizes, winners, mode, count, scale_grad_by_freq,
-                                    sample_weights)
+    used, rows = embedding_bag_rows(grad, indices, bags, sizes, winners, mode, count, scale_grad_by_freq, sample_weights)
     if used.size and out.size:
         index_add_rows(out, used, np.ascontiguousarray(wide(rows)))
     return out.astype(grad.dtype, copy=False)

@@ -372,8 +372,7 @@ def masked_scatter_into(x: ndarray, mask: ndarray, source: ndarray) -> None:
     mask = np.broadcast_to(mask, x.shape)
     count = int(np.count_nonzero(mask))
     if count > source.size:
-        raise RuntimeError(f"masked_scatter: Number of elements of source < number of ones in mask ({source.size} < "
-                           f"{count})")
+        raise RuntimeError(f"masked_scatter: Number of elements of source < number of ones in mask ({source.size} < {count})")
     x[mask] = source.reshape(-1)[:count].copy()
 
 

@@ -39,8 +39,7 @@ def wrapped(positions: ndarray, size: int, dim: int) -> ndarray:
         if low < -size or high >= size:
             if size == 0:
                 raise IndexError("index is out of bounds for dimension with size 0")
-            raise IndexError(f"index {low if low < -size else high} is out of bounds for dimension {dim} with size "
-                             f"{size}")
+            raise IndexError(f"index {low if low < -size else high} is out of bounds for dimension {dim} with size {size}")
         return np.where(positions < 0, positions + size, positions)
     return positions
 

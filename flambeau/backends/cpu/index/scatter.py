@@ -88,8 +88,7 @@ def _scatter_natively(x: ndarray, dim: int, index: ndarray, source: Any, base: n
         return False
     one = not (isinstance(source, ndarray) and source.ndim)
     source = np.asarray(source).astype(x.dtype) if one else np.ascontiguousarray(source, x.dtype)
-    return _natively(f"fl_scatter_{8 * x.itemsize}", x, dim, index, (source, base), 0 if base is None else x.size,
-                  one)
+    return _natively(f"fl_scatter_{8 * x.itemsize}", x, dim, index, (source, base), 0 if base is None else x.size, one)
 
 
 def _scatter_add_natively(x: ndarray, dim: int, index: ndarray, source: ndarray, base: ndarray | None = None,

@@ -264,7 +264,7 @@ def rms_norm_grad(g: ndarray, x: ndarray, dims: int, inverse: ndarray, weight: n
     inner = x.shape[x.ndim - dims:]
     functions = _functions("layernorm", x) if g.dtype is x.dtype and (weight is None or weight.dtype is x.dtype) else None
     if functions is not None:
-        g, x, weight = _dense(g), _dense(x), _like(weight, x.dtype)
+        g, x, inverse, weight = _dense(g), _dense(x), _dense(inverse), _like(weight, x.dtype)
         return _row_gradients(functions, g, x, inner, None, inverse, weight, (*needs, False))[:2]
     axes, lead = tuple(range(x.ndim - dims, x.ndim)), tuple(range(x.ndim - dims))
     normal = x * inverse

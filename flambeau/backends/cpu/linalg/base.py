@@ -36,8 +36,7 @@ _FAILURES = {
            "or has too many repeated eigenvalues (error code: {}).",
     "lstsq": "The least squares solution could not be computed because the input matrix "
              "does not have full rank (error code: {}).",
-    "inv": "The diagonal element {} is zero, the inversion could not be completed because "
-           "the input matrix is singular.",
+    "inv": "The diagonal element {} is zero, the inversion could not be completed because the input matrix is singular.",
     "cholesky": "The factorization could not be completed because the input is not "
                 "positive-definite (the leading minor of order {} is not positive-definite).",
     "solve": "The solver failed because the input matrix is singular.",

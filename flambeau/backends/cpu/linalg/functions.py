@@ -182,8 +182,7 @@ def ldl_factor_ex(a, hermitian=False):
     with np.errstate(all="ignore"):
         for i in range(len(flat)):
             pivots[i], info[i] = _ldl_one(flat[i], herm)
-    return (np.tril(flat).reshape(a.shape), pivots.reshape(batch + (n,)),
-            info.reshape(batch))
+    return (np.tril(flat).reshape(a.shape), pivots.reshape(batch + (n,)), info.reshape(batch))
 
 
 def _ldl_solve_one(ld, pivots, b, herm):

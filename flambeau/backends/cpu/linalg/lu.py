@@ -217,8 +217,7 @@ def solve_ex(a, b, left=True, vector=None):
         vector = _is_vector_rhs(a, b)
     if vector and not left:
         raise RuntimeError("linalg.solve: Vector broadcasting of the left hand side is "
-                           "not supported for left=False. In this case linalg.solve is "
-                           "equivalent to B / A.squeeze(-1)")
+                           "not supported for left=False. In this case linalg.solve is equivalent to B / A.squeeze(-1)")
     rhs = b[..., None] if vector else b
     lu, pivots, info = lu_factor_ex(a)
     x = lu_solve(lu, pivots, rhs, left)

@@ -31,16 +31,14 @@ def geqrf(a):
         return np.zeros(a.shape, a.dtype), np.zeros(a.shape[:-2] + (k,), a.dtype)
     with np.errstate(all="ignore"):
         packed, tau = np.linalg.qr(a, mode="raw")
-    return (np.array(packed.swapaxes(-1, -2), dtype=a.dtype, order="C"),
-            np.array(tau, dtype=a.dtype))
+    return (np.array(packed.swapaxes(-1, -2), dtype=a.dtype, order="C"), np.array(tau, dtype=a.dtype))
 
 
 def qr(a, mode="reduced"):
     """(Q, R) for mode ``reduced``, ``complete`` or ``r`` (Q empty)."""
     if mode not in ("reduced", "complete", "r"):
         raise RuntimeError(
-            f"qr received unrecognized mode '{mode}' but expected one of 'reduced' "
-            "(default), 'r', or 'complete'")
+            f"qr received unrecognized mode '{mode}' but expected one of 'reduced' (default), 'r', or 'complete'")
     m, n = a.shape[-2:]
     k = min(m, n)
     batch = a.shape[:-2]
@@ -305,8 +303,7 @@ def lstsq(a, b, rcond=None, driver="gelsy"):
     """
     driver = driver or "gelsy"
     if driver not in ("gels", "gelsy", "gelsd", "gelss"):
-        raise RuntimeError("torch.linalg.lstsq: parameter `driver` should be one of "
-                           "(gels, gelsy, gelsd, gelss)")
+        raise RuntimeError("torch.linalg.lstsq: parameter `driver` should be one of (gels, gelsy, gelsd, gelss)")
     vector = _is_vector_rhs(a, b)
     b = b[..., None] if vector else b
     (m, n), real = a.shape[-2:], _real_dtype(a.dtype)

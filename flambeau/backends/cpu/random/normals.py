@@ -228,9 +228,7 @@ def normal(engine, shape, dtype=np.float32, mean=0.0, std=1.0, contiguous=True):
     mean, std = float(mean), float(std)
     if dtype.kind in COMPLEX:
         part = PARTS[dtype]
-        if mean != 0.0:
-            raise ValueError("normal: a complex mean other than 0 is not drawn here")
-        return normal(engine, 2 * n, part, 0.0, std / math.sqrt(2.0), contiguous).view(dtype).reshape(shape)
+        return normal(engine, 2 * n, part, mean, std / math.sqrt(2.0), contiguous).view(dtype).reshape(shape)
     if n < 16 or not contiguous:
         out = _fma64(_scalar_normals(engine, n), std, mean)
         return _cast(out, dtype).reshape(shape)

@@ -178,8 +178,7 @@ def diagonal(x, offset, dim1, dim2):
     length = max(0, min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns))
     skip = 0 if not length else offset * steps[dim2] if offset >= 0 else -offset * steps[dim1]
     keep = [i for i in range(x.ndim) if i not in (dim1, dim2)]
-    return restride(x, (*[x.shape[i] for i in keep], length), (*[steps[i] for i in keep], steps[dim1] + steps[dim2]),
-                    skip)
+    return restride(x, (*[x.shape[i] for i in keep], length), (*[steps[i] for i in keep], steps[dim1] + steps[dim2]), skip)
 
 
 @kernel
