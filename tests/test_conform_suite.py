@@ -29,7 +29,8 @@ F.interpolate(ones(1, 2, 4, 4), (3, 3), mode='bilinear', antialias=True) | F.rre
 F.ctc_loss(ones(5, 1, 3), torch.tensor([[1]]), (5,), (1,)) | torch.masked.amax(ones(3), mask=torch.ones(3) > 0)
 torch.masked.var(ones(3)) | torch.masked.logsumexp(ones(3), 0, mask=torch.ones(3) > 0) | torch.triu_indices(2, 2, dtype=dtype)
 torch.sparse.sampled_addmm(ones(2, 2).to_sparse_csr(), ones(2, 2), ones(2, 2))
-torch.sparse.mm(ones(2, 2).to_sparse_csr(), ones(2, 2), 'sum') | torch.segment_reduce(ones(3), 'sum', lengths=torch.tensor([1, 2]))
+torch.sparse.mm(ones(2, 2).to_sparse_csr(), ones(2, 2), 'sum')
+torch.segment_reduce(ones(3), 'sum', lengths=torch.tensor([1, 2]))
 """
 DTYPES = "bool uint8 int16 int64 float16 bfloat16 float32 complex64".split()
 

@@ -94,8 +94,9 @@ the others with those of their failures gone that were run again after a repair.
 | optim_steps | 73 | 100.0 % | 0 |
 
 What is otherwise: tensors of 65 dimensions; `out=` that overlaps an input only after it was resized; `Tensor.__radd__` and the
-like called with a number in the tensor's place; `nansum(out=)` of another dtype; `abs_` of complex tensors; `Tensor.normal`; masked
-reductions of sparse tensors without elements; complex differences of infinities; half precision in the derivative of `special.i1`.
+like called with a number in the tensor's place; `nansum(out=)` of another dtype; `abs_` of complex tensors; `Tensor.normal`;
+masked reductions of sparse tensors without elements; complex differences of infinities; derivatives of `special.i1` in half
+precision and of complex tensors made sparse, which PyTorch refuses.
 
 "Values" (in the first table) are the order of equal elements of an unstable sort, products of half precision summed in another
 order, and modes by number that PyTorch does not check.
