@@ -48,7 +48,7 @@ def test_movements(worlds, dtype, async_op, contiguous):
 
 @pytest.mark.parametrize("program", [programs.uneven, programs.to_others, programs.objects, programs.groups, programs.futures,
                                      programs.coalesced, programs.empties, programs.unwaited, programs.methods,
-                                     programs.options, programs.profiled, programs.nested,
+                                     programs.options, programs.nested,
                                      programs.local_sgd],
                          ids=lambda p: p.__name__)
 def test_program(worlds, program):

@@ -30,3 +30,8 @@ def test_new_tensors(worlds, name):
 
 def test_compiled_functions_repeat_their_collectives(worlds):
     assert worlds[0](programs.compiled) == [[[True] * 6, [4] * 5]] * 2  # three in the checks, one barrier
+
+
+def test_a_profiler_sees_collectives(worlds):
+    ours, theirs = (ranks(programs.profiled) for ranks in worlds)
+    assert ours == theirs
