@@ -176,6 +176,6 @@ def test_compiles(depth):
         assert compile.cubin(flash._text(name, np.dtype(np.float16), "bool", depth, depth, tile, True), "sm_80")
     if depth in flash_hopper.DEPTHS:
         keys, *forward = flash_hopper.TILES[depth]
-        queries, *back = flash_hopper.BACK[depth]
-        for tile in (("flash", keys, 64, *forward), ("flash_back", 64 * back[0], queries, *back)):
-            assert compile.cubin(flash_hopper._text(tile[0], np.dtype(np.float16), depth, *tile[1:]), "sm_90a")
+        back = (flash_hopper.KEYS, flash_hopper.QUERIES[depth], 2, 1)
+        for name, tile in (("flash", (keys, 64, *forward)), ("flash_back", back)):
+            assert compile.cubin(flash_hopper._text(name, np.dtype(np.float16), depth, *tile), "sm_90a")

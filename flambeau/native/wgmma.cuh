@@ -1,8 +1,8 @@
-// Products of matrices in shared memory by a warpgroup, four warps (wgmma of sm_90a): 64 rows by 32, 64 or 128 columns over 16,
+// Products of matrices in shared memory by a warpgroup, four warps (wgmma of sm_90a): 64 rows by 64 or 128 columns over 16,
 // sums in float. A matrix lies in panels: rows of 128 bytes (64 elements), 8 of them an atom of 1024 bytes, whose 16-byte parts
-// change places in each row (part p of row r lies at p ^ r % 8), so that neither rows nor columns meet in one bank. Warp w of the
-// group has rows 16 w to 16 w + 15 of the sums, its lanes what they have in matrix.cuh. Sums are there after `products_done` and
-// `settled`. For the host the same is said in C: there they are there at once.
+// change places in each row (part p of row r lies at p ^ r % 8), so that neither rows nor columns meet in one bank. Warp w of
+// the group has rows 16 w to 16 w + 15 of the sums, its lanes what they have in matrix.cuh. Sums are there after
+// `products_done` and `settled`. For the host the same is said in C: there they are there at once.
 #pragma once
 #include "matrix.cuh"
 
@@ -30,11 +30,10 @@ FL_DEVICE unsigned shared_place(const void *at) { return (unsigned)__cvta_generi
 
 #define FOUR(i) "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3])
 #define SIXTEEN(i) FOUR(i), FOUR(i + 4), FOUR(i + 8), FOUR(i + 12)
-#define SUMS_16 SIXTEEN(0)
-#define SUMS_32 SUMS_16, SIXTEEN(16)
+#define SUMS_32 SIXTEEN(0), SIXTEEN(16)
 #define SUMS_64 SUMS_32, SIXTEEN(32), SIXTEEN(48)
-#define NAMES_16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
-#define NAMES_32 NAMES_16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define NAMES_32 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15" \
+    ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
 #define NAMES_64 NAMES_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55," \
     "%56,%57,%58,%59,%60,%61,%62,%63"
 // The first operand in shared memory, or in the registers of the group. more: to what is there; else in its place. a to g are
@@ -50,8 +49,6 @@ FL_DEVICE unsigned shared_place(const void *at) { return (unsigned)__cvta_generi
                      kind " {" NAMES_##n "}, {" a ", " b ", " c_ ", " d "}, " e ", p, 1, 1, " g ";}"                          \
                      : SUMS_##n : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "l"(y.bits), "r"(more), "n"(V));                \
     }
-PRODUCTS(bf16, "bf16", "32", 16, "%16", "%17", "%18", "%19", "%20", "%21", "%22")
-PRODUCTS(f16, "f16", "32", 16, "%16", "%17", "%18", "%19", "%20", "%21", "%22")
 PRODUCTS(bf16, "bf16", "64", 32, "%32", "%33", "%34", "%35", "%36", "%37", "%38")
 PRODUCTS(f16, "f16", "64", 32, "%32", "%33", "%34", "%35", "%36", "%37", "%38")
 PRODUCTS(bf16, "bf16", "128", 64, "%64", "%65", "%66", "%67", "%68", "%69", "%70")

@@ -14,10 +14,10 @@ from .launch import plan_of
 from .pointwise import STORED
 
 DEPTHS = (64, 128)
-# By depth: forward (keys of a tile, warpgroups of a block, of 64 queries each, blocks of a multiprocessor), and backward (queries of a
-# tile, warpgroups of a block, of 64 keys each, blocks of a multiprocessor).
+# By depth: forward (keys of a tile, warpgroups of a block, of 64 queries each, blocks of a multiprocessor), backward queries of
+# a tile. There a block has two warpgroups with 64 keys each, and of the gradient of the queries each has a piece of 64 x 64.
 TILES = {64: (64, 1, 4), 128: (64, 2, 2)}
-BACK = {64: (64, 2, 1), 128: (64, 2, 1)}
+KEYS, QUERIES = 128, {64: 128, 128: 64}
 SIZES = """// rows of queries, columns (keys); depth and width: columns of query and value. Steps in elements: batch, head, row
 // (of masks: and column).
 struct Sizes {
@@ -46,7 +46,7 @@ struct Share {
 // What a thread loads of a matrix in memory, a tile of ROWS rows after (WAY -1: before) the other: each becomes a matrix of
 // panels, zeros behind the end. It is there after `arrived` and a barrier.
 template <int ROWS, int WAY = 1> struct Loader {
-    enum { STEP = THREADS / PARTS, COUNT = (ROWS + STEP - 1) / STEP };
+    enum { STEP = THREADS / PARTS };
     const A *source;
     long step;
     int row, place;
@@ -56,8 +56,7 @@ template <int ROWS, int WAY = 1> struct Loader {
         place = at / 8 * ROWS * LINE + row * LINE + ((at ^ row) % 8 << 4);  // the same for all rows: STEP is a multiple of 8
     }
     __device__ void next(char *tile, int count) {
-        FOR(n, COUNT) if (ROWS % STEP == 0 || row + n * STEP < ROWS)
-            send_for(tile + place + n * STEP * LINE, source + n * STEP * step, row + n * STEP < count);
+        FOR(n, ROWS / STEP) send_for(tile + place + n * STEP * LINE, source + n * STEP * step, row + n * STEP < count);
         source += WAY * ROWS * step;
     }
 };
@@ -203,33 +202,33 @@ static __device__ inline void hide(float (&score)[QUERIES / 2], int query, int k
 }
 // The part of a tile of keys in the gradients of queries (half the rows or half the columns per warpgroup), when its turn has
 // come: added to those of the tiles before; the last one writes the result.
-enum { BY_ROWS = QUERIES == 128, PIECE = QUERIES * DEPTH / THREADS };
-static __device__ inline void hand_over(const float (&part)[PIECE], A *dq, float *sums, const int *turns, int i, int turn,
+enum { BY_ROWS = QUERIES == 128 };
+static __device__ inline void hand_over(const float (&part)[32], A *dq, float *sums, const int *turns, int i, int tile,
                                         bool last, const Sizes &s) {
     float *sum = sums + (long)i * QUERIES * DEPTH;
-    if (turn) wait_turn(turns + i * (THREADS / 32), turn);
-    FOR(n, PIECE / 4) {
+    if (tile) wait_turn(turns + i * (THREADS / 32), tile);
+    FOR(n, 8) {
         if (!last) {
-            if (turn) add_four(sum + n * THREADS * 4, part + n * 4);
+            if (tile) add_four(sum + n * THREADS * 4, part + n * 4);
             else *(Run<float, 4> *)(sum + n * THREADS * 4) = *(const Run<float, 4> *)(part + n * 4);
             continue;
         }
         float all[4] = {};
-        if (turn) read_four(all, sum + n * THREADS * 4);
+        if (tile) read_four(all, sum + n * THREADS * 4);
         FOR(e, 4) all[e] = (all[e] + part[n * 4 + e]) * (float)s.scale;
         const int lane = threadIdx.x % 32, row = i * QUERIES + threadIdx.x % (BY_ROWS ? 256 : 128) / 32 * 16 + lane / 4;
-        const int at = (BY_ROWS ? 0 : threadIdx.x / 128 * DEPTH / 2) + n * 8 + lane % 4 * 2;
+        const int at = (BY_ROWS ? 0 : threadIdx.x / 128 * PANEL) + n * 8 + lane % 4 * 2;
         FOR(e, 2) if (row + e * 8 < s.rows)
             *(unsigned *)(dq + (row + e * 8) * s.made[0][2] + at) = rounded(all[2 * e], all[2 * e + 1], A{});
     }
 }
-// A block per tile of keys: the gradients of keys and values, and its part in those of the queries. Rows of what is computed are
-// keys, columns are queries. The parts in a query's gradient are added up in memory, in float, by the tiles of keys in their order,
-// so that the sums are the same every time. Blocks take numbers when they start: whom one waits for has started before it.
+// A block per tile of keys: the gradients of keys and values, and its part in those of the queries, one tile of them later.
+// Rows of what is computed are keys, columns are queries. The parts in a query's gradient are added up in memory, in float, by the
+// tiles of keys in their order, so that the sums are the same every time. Blocks take numbers when they start: whom one waits
+// for has started before it.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) flash_back(const Sizes s, A *dq, A *dk, A *dv, const A *g,
         const A *q, const A *k, const A *v, const float *notes, float *sums, int *turns) {
-    enum { TILE = KEYS * DEPTH * 2, SEEN = QUERIES * DEPTH * 2, PASSED = QUERIES * KEYS * 2, WARPS = THREADS / 32, STAGES = 3, UP = 0,
-           EARLY = QUERIES * DEPTH == 4096 };  // there are registers for the gradients of weights while scores are at work
+    enum { TILE = KEYS * DEPTH * 2, SEEN = QUERIES * DEPTH * 2, PASSED = QUERIES * KEYS * 2, WARPS = THREADS / 32, STAGES = 3 };
     SHARED_ROOM(room, 2 * TILE + STAGES * (2 * SEEN + 8 * QUERIES) + 2 * PASSED + 16)
     char *keys = room, *values = keys + TILE, *queries = values + TILE, *grads = queries + STAGES * SEEN;
     char *passed = grads + STAGES * SEEN;  // the gradients of scores, for the products with the keys
@@ -239,27 +238,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) flash_back(const S
     __syncthreads();
     const int tiles = (s.columns + KEYS - 1) / KEYS, count = (s.rows + QUERIES - 1) / QUERIES;
     const Share share(*number, tiles, s.together);
-    const int group = share.group, tile = UP ? tiles - 1 - share.tile : share.tile, batch = group / s.heads, head = group % s.heads;
+    const int group = share.group, tile = share.tile, batch = group / s.heads, head = group % s.heads;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, own = uniform(warp / 4) * 64;  // own: rows of this warpgroup
     q += batch * s.q[0] + head * s.q[1], k += batch * s.k[0] + head * s.k[1], v += batch * s.v[0] + head * s.v[1];
     g += batch * s.o[0] + head * s.o[1], dq += batch * s.made[0][0] + head * s.made[0][1], notes += (long)group * s.rows;
     sums += (long)group * count * QUERIES * DEPTH + threadIdx.x * 4, turns += 1 + group * count * WARPS + warp;
     const float scale = (float)s.scale * LOG2_E;
-    float for_keys[DEPTH / 2], for_values[DEPTH / 2], part[PIECE];
-    auto seen = [&](int i) {  // the last tile of keys that queries see
-        const int last = ((i + 1) * QUERIES - 1) / KEYS;
-        return s.causal && last < tiles ? last : tiles - 1;
-    };
-    auto handed = [&](int i) {
-        hand_over(part, dq, sums, turns, i, UP ? seen(i) - tile : tile, UP ? tile == 0 : tile == seen(i), s);
-    };
-    auto ended = [&](int i) { if (UP ? tile > 0 : tile < seen(i)) end_turn(turns + i * WARPS, UP ? seen(i) - tile : tile); };
-    const int start = s.causal ? tile * KEYS / QUERIES : 0, next = UP ? 1 : -1;
-    const int first = UP ? start : count - 1, from = first * QUERIES, steps = count - start;
+    const int start = s.causal ? tile * KEYS / QUERIES : 0, from = (count - 1) * QUERIES;  // from the last queries to the first
     Loader<KEYS> key(k + (long)tile * KEYS * s.k[2], s.k[2]), value(v + (long)tile * KEYS * s.v[2], s.v[2]);
-    Loader<QUERIES, UP ? 1 : -1> query(q + from * s.q[2], s.q[2]), grad(g + from * s.o[2], s.o[2]);
+    Loader<QUERIES, -1> query(q + from * s.q[2], s.q[2]), grad(g + from * s.o[2], s.o[2]);
     auto fetched = [&](int i, int stage) {  // behind the end zeros: there the gradient is zero, too
-        const int left = i < start || i >= count ? 0 : s.rows - i * QUERIES, at = threadIdx.x % QUERIES;
+        const int left = i < start ? 0 : s.rows - i * QUERIES, at = threadIdx.x % QUERIES;
         query.next(queries + stage * SEEN, left);
         grad.next(grads + stage * SEEN, left);
         if (threadIdx.x < 2 * QUERIES)
@@ -268,16 +257,22 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) flash_back(const S
     };
     key.next(keys, s.columns - tile * KEYS);
     value.next(values, s.columns - tile * KEYS);
-    fetched(first, 0);
+    fetched(count - 1, 0);
     const Operand<0> asked = along_rows(keys + own * LINE), given = along_rows(values + own * LINE);
-    const Operand<1> mixed = down_columns(keys + (BY_ROWS ? 0 : DEPTH == 128 ? own * 2 * LINE : own), KEYS * LINE);
+    const Operand<1> mixed = down_columns(keys + (BY_ROWS ? 0 : own * 2 * LINE), 0);
+    float for_keys[DEPTH / 2], for_values[DEPTH / 2], part[32];
     FOR(i, DEPTH / 2) for_keys[i] = for_values[i] = 0;
     auto for_queries = [&](int i) {
         const Operand<1> weights = down_columns(passed + i % 2 * PASSED + (BY_ROWS ? own * 2 * LINE : 0), 0);
         FOR(j, KEYS / 16) products(part, weights + j * 2 * ATOM, mixed + j * 2 * ATOM, j > 0, A{});
         products_sent();
     };
-    for (int t = 0, i = first, stage = 0; t < steps; t++, i += next, stage = stage == STAGES - 1 ? 0 : stage + 1) {
+    auto last = [&](int i) {  // whether these queries see no further tile of keys
+        return tile == tiles - 1 || (s.causal && tile == ((i + 1) * QUERIES - 1) / KEYS);
+    };
+    auto handed = [&](int i) { hand_over(part, dq, sums, turns, i, tile, last(i), s); };
+    auto ended = [&](int i) { if (!last(i)) end_turn(turns + i * WARPS, tile); };
+    for (int i = count - 1, stage = 0; i >= start; i--, stage = stage == STAGES - 1 ? 0 : stage + 1) {
         char *const asking = queries + stage * SEEN, *const grad_here = grads + stage * SEEN;
         float score[QUERIES / 2], change[QUERIES / 2];
         unsigned weights[QUERIES / 16][4], changes[QUERIES / 16][4];
@@ -287,10 +282,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) flash_back(const S
         products_begin();
         scores<KEYS, QUERIES>(score, asked, along_rows(asking));
         products_sent();
-        if (EARLY) scores<KEYS, QUERIES>(change, given, along_rows(grad_here)), products_sent();
         for_queries(i + 1);  // at first of nothing, which nobody reads
-        fetched(i + next, stage == STAGES - 1 ? 0 : stage + 1);
-        products_done<EARLY ? 2 : 1>();
+        fetched(i - 1, stage == STAGES - 1 ? 0 : stage + 1);
+        products_done<1>();
         settled(score);
         hide(score, i * QUERIES, tile * KEYS, s);
         FOR(n, QUERIES / 8) {
@@ -298,18 +292,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) flash_back(const S
             FOR(e, 4) score[n * 4 + e] = power_of_two(fmaf(score[n * 4 + e], scale, -two.at[e % 2]));
         }
         as_weights(weights, score);
-        if (!EARLY) {
-            products_done<0>();
-            settled(part);
-            if (t) handed(i - next);
-        }
+        products_done<0>();
+        settled(part);
+        if (i < count - 1) handed(i + 1);
         products_begin();
-        if (!EARLY) scores<KEYS, QUERIES>(change, given, along_rows(grad_here)), products_sent();
+        scores<KEYS, QUERIES>(change, given, along_rows(grad_here));
+        products_sent();
         gather<QUERIES>(for_values, weights, down_columns(grad_here, QUERIES * LINE));
         products_sent();
         products_done<1>();
         settled(change);
-        if (EARLY) settled(part);
         FOR(n, QUERIES / 8) {
             const Run<float, 2> two = *(Run<float, 2> *)(less + stage * QUERIES + n * 8 + lane % 4 * 2);
             FOR(e, 4) change[n * 4 + e] = score[n * 4 + e] * (change[n * 4 + e] - two.at[e % 2]);
@@ -321,8 +313,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) flash_back(const S
         products_begin();
         gather<QUERIES>(for_keys, changes, down_columns(asking, QUERIES * LINE));
         products_sent();
-        if (EARLY && t) handed(i - next);
-        if (t) ended(i - next);
+        if (i < count - 1) ended(i + 1);
     }
     products_done<0>();
     settled(for_keys), settled(for_values);
@@ -331,11 +322,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) flash_back(const S
     __syncthreads();
     if (start < count) {
         products_begin();
-        for_queries(first + (steps - 1) * next);
+        for_queries(start);
         products_done<0>();
         settled(part);
-        handed(first + (steps - 1) * next);
-        ended(first + (steps - 1) * next);
+        handed(start);
+        ended(start);
     }
     __syncthreads();
     put<KEYS>(keys, for_keys, own, (float)s.scale, (float)s.scale);
@@ -372,19 +363,19 @@ def forward(q: CudaArray, k: CudaArray, v: CudaArray, fixed: bytes, out: CudaArr
 
 
 def room_for_sums(q: CudaArray) -> tuple[CudaArray, CudaArray]:
-    """Room for the gradients of queries in float, in tiles, and for whose turn it is: a number of blocks, one per warp and tile."""
-    queries, groups, _ = BACK[q.shape[3]]
+    """Room for the gradients of queries in float, in tiles, and for whose turn it is: one number of blocks, one per warp and
+    tile."""
+    queries = QUERIES[q.shape[3]]
     tiles = q.shape[0] * q.shape[1] * -(-q.shape[2] // queries)
     return (windows.empty((tiles, queries * q.shape[3]), np.dtype(np.float32)),
-            windows.empty((1 + 4 * groups * tiles,), np.dtype(np.int32)))
+            windows.empty((1 + 8 * tiles,), np.dtype(np.int32)))
 
 
 def backward(grad: CudaArray, q: CudaArray, k: CudaArray, v: CudaArray, fixed: bytes, notes: CudaArray, sums: CudaArray,
              turns: CudaArray, made: Any) -> None:
-    depth = q.shape[3]
-    queries, groups, each = BACK[depth]
-    text = _text("flash_back", q.dtype, depth, 64 * groups, queries, groups, each)
-    blocks = q.shape[0] * q.shape[1] * -(-k.shape[2] // (64 * groups))
-    shared = 256 * groups * depth + 3 * (4 * queries * depth + 8 * queries) + 256 * queries * groups + 16
-    plan = plan_of(text, "flash_back", device_index(q), blocks, 128 * groups, "p" * 10, fixed, shared)
+    depth, queries = q.shape[3], QUERIES[q.shape[3]]
+    text = _text("flash_back", q.dtype, depth, KEYS, queries, 2, 1)
+    blocks = q.shape[0] * q.shape[1] * -(-k.shape[2] // KEYS)
+    shared = 4 * KEYS * depth + 3 * (4 * queries * depth + 8 * queries) + 4 * queries * KEYS + 16
+    plan = plan_of(text, "flash_back", device_index(q), blocks, 256, "p" * 10, fixed, shared)
     plan.run(*made, grad, q, k, v, notes, sums, turns)
