@@ -162,6 +162,22 @@ def layer_norm_gradient(n: int, dtype: Any, given: Any, result: Any) -> Any:
     return [lambda s=s, t=t: call(*s, *t) for s, t in zip(sets, stats)], size, check
 
 
+@case("layer norm's gradient 768, bf16 to f32 and bf16, and the residual's added", 768)
+@case("layer norm's gradient 384, bf16 to f32 and bf16, and the residual's added", 384)
+def residual_gradient(n: int) -> Any:
+    sets = several(lambda: (draw(16384, n, dtype=BF16), draw(16384, n), draw(16384, n)))
+    w, b, single, half = draw(n), draw(n), *[fl.zeros((), dtype=d)._array.dtype for d in (F32, BF16)]
+    stats = [kernel("layer_norm", x, 1, w, b, 1e-5)[1:] for _, x, _ in sets]
+    call = lambda g, x, r, mean, over: kernel("layer_norm_grad", g, x, 1, mean, over, w, (True, True, True), single, r, half)
+    x = there(sets[0][1]).double().requires_grad_()
+    torch.nn.functional.layer_norm(x, (n,), there(w).double(), there(b).double()).backward(there(sets[0][0]).double())
+
+    def check() -> float:
+        made = call(*sets[0], *stats[0])
+        return max(near(made[0], x.grad + there(sets[0][2]).double(), 1e-6), near(made[-1], there(made[0]), eps(BF16)))
+    return [lambda s=s, t=t: call(*s, *t) for s, t in zip(sets, stats)], 16384 * n * (2 + 4 + 4 + 4 + 2), check
+
+
 # ------------------------------------------------------------------------------------------------------- sums over rows
 @case("sums of bias gradients 768, bf16", 16384, 768, BF16)
 @case("sums of bias gradients 2304, bf16", 16384, 2304, BF16)

@@ -43,6 +43,9 @@ def test_embedding(cuda):
     with_gradients(lambda w, i: F.embedding(i, w), draw(7, 4, dtype=fl.bfloat16), at)
     many = (fl.arange(5000) * 7919) % 11
     with_gradients(lambda w, i: F.embedding(i, w), draw(11, 3, dtype=fl.float64), many)
+    with_gradients(lambda w, i: F.embedding(i, w), draw(390, 35), (many * 31) % 390)  # too many for a table of each warp
+    with_gradients(lambda w, i: F.embedding(i, w, padding_idx=3), draw(65, 40), many[:700] * 5)
+    agree(lambda x, i, s: x.index_add(0, i, s), draw(20, 33), many[:200], draw(200, 33, seed=1))
 
 
 def test_gather_and_scatter(cuda):

@@ -44,3 +44,34 @@ def test_batch_norm_of_halves_and_layouts(cuda):
     with_gradients(lambda x: F.batch_norm(x, None, None, training=True), draw(8, 4, 6, dtype=fl.bfloat16))
     agree(lambda x: F.batch_norm(x.to(memory_format=fl.channels_last), None, None, training=True), draw(2, 3, 4, 5))
     agree(lambda x: F.batch_norm(x, fl.zeros(3, device=x.device), fl.ones(3, device=x.device)), draw(5, 3, 7))
+
+
+@pytest.mark.parametrize("shape, dtype", [((3, 8, 5, 4), fl.bfloat16), ((2, 3, 4, 5), fl.float32),
+                                          ((2, 16, 3, 2, 4), fl.float32), ((3, 8, 1, 1), fl.bfloat16)])
+def test_batch_norm_of_channels_last_images(shape, dtype, cuda):
+    """They stay where they are, and so do their gradients."""
+    x, w, b = draw(*shape, dtype=dtype), draw(shape[1], seed=1), draw(shape[1], seed=2)
+    last = fl.channels_last if len(shape) == 4 else fl.channels_last_3d
+    weights = draw(*shape, seed=3, dtype=fl.bfloat16)
+
+    def run(x, w, b, weights, training=True):
+        x, w, b = (t.detach().requires_grad_() for t in (x.contiguous(memory_format=last), w, b))
+        mean, var = fl.full(w.shape, 0.5, device=x.device), fl.full(w.shape, 2.0, device=x.device)
+        made = F.batch_norm(x, mean, var, w, b, training=training)
+        (made * weights.to(made.dtype).contiguous(memory_format=last)).sum().backward()
+        assert made.is_contiguous(memory_format=last) and x.grad.is_contiguous(memory_format=last)
+        return [t.detach() for t in (made, x.grad, w.grad, b.grad, mean, var)]
+    for training in (True, False):
+        wanted = run(x.float(), w, b, weights, training)
+        got = run(x.to(cuda), w.to(cuda), b.to(cuda), weights.to(cuda), training)
+        for there, here in zip(got, wanted):
+            near = 1e-4 if there.dtype is fl.float32 else 2 ** -8  # rounded once
+            fl.testing.assert_close(there.cpu().float(), here, rtol=near, atol=near / 4)
+
+
+def test_variance_with_an_element_far_from_all_others(cuda):
+    """Sums are of distances from a thread's first element: if that is the one, it counts itself."""
+    x = draw(600, 8)
+    x[0, 3], x[0, 5], x[70, 6] = 1e6, -1e7, 3e8
+    agree(lambda x: (x.var(0), x.T.contiguous().var(1)), x)
+    agree(lambda x: (x.var(0), x.T.contiguous().std(1)), draw(600, 8) + 1000)

@@ -59,6 +59,8 @@ def programs(fl, F):
     back(F.group_norm(x(2, 6, 30), 2, x(6), x(6)))
     back(F.batch_norm(x(4, 3, 9), x(3).detach(), x(3).detach(), x(3), x(3), True))
     F.batch_norm(x(4, 3, 8, dtype=fl.float16), x(3).detach(), x(3).detach())
+    back(F.batch_norm(x(4, 8, 2, 3, dtype=fl.bfloat16).to(memory_format=fl.channels_last), None, None, x(8), x(8), True))
+    x(40, 16, dtype=fl.bfloat16).detach().sum(0), back(F.embedding(at, x(700, 8)))
     back(F.cross_entropy(x(6, 50), at)), back(F.nll_loss(x(6, 5, 3), x(6, 3).long()))
     F.cross_entropy(x(40_000, 4), x(40_000).long())
     for loss in (F.smooth_l1_loss, F.soft_margin_loss):

@@ -37,6 +37,21 @@ def test_same_steps(rule, cuda):
         fl.testing.assert_close(on_device, on_cpu, rtol=2e-5, atol=2e-6)  # seven steps, each rounded a little otherwise
 
 
+def test_parameters_that_start_anywhere(cuda):
+    """Some of the arrays are not where runs of 16 bytes start: those are updated one by one."""
+    def run(device):
+        base, grads = draw(2000).to(device), draw(2000, seed=1).to(device)
+        params = [base[k:k + n].detach().requires_grad_() for k, n in ((0, 403), (405, 600), (1010, 17))]
+        optimizer = fl.optim.AdamW(params, 0.1)
+        for _ in range(3):
+            for p, k in zip(params, (0, 405, 1011)):
+                p.grad = grads[k:k + p.numel()]
+            optimizer.step()
+        return [p.detach().cpu() for p in params]
+    for on_device, on_cpu in zip(run(cuda), run("cpu")):
+        fl.testing.assert_close(on_device, on_cpu, rtol=2e-5, atol=2e-6)
+
+
 def test_double_and_half(cuda):
     for on_device, on_cpu in zip(steps("adam", cuda, fl.float64), steps("adam", "cpu", fl.float64)):
         fl.testing.assert_close(on_device, on_cpu)

@@ -35,6 +35,22 @@ def test_extremes_of_many(cuda):
     agree(lambda x: (x.argmax(), x.argmin(1), *x.max(1)), x)
 
 
+# ----------------------------------------------------------------------------------------------------- sums over rows
+@pytest.mark.parametrize("dtype", [fl.float32, fl.bfloat16, fl.uint8])
+def test_folds_of_columns(dtype, cuda):
+    """Runs of columns, odd ones, and columns that are cut into chunks; also of rows that start anywhere."""
+    for shape in ((6, 16), (5, 7), (300, 40), (9000, 16), (3000, 33)):
+        x = (draw(*shape) * 8).round().clamp(0, 200).to(dtype)
+        agree(lambda x: (x.sum(0, dtype=fl.float64), x.amax(0), x[:, None].amax((0, 1))), x)
+    agree(lambda x: x.reshape(-1)[3:3 + 5 * 16].reshape(5, 16).amax(0), x)
+
+
+def test_sums_over_rows_do_not_change(cuda):
+    x = draw(9000, 24).to(cuda)
+    assert all([fl.equal(x.sum(0).cpu(), x.sum(0).cpu()) for _ in range(3)])
+    fl.testing.assert_close(x.bfloat16().sum(0).cpu().float(), x.cpu().bfloat16().float().sum(0), rtol=2 ** -7, atol=0.5)
+
+
 # -------------------------------------------------------------------------------------------------------- other folds
 @pytest.mark.parametrize("dtype", [fl.float32, fl.bool, fl.uint8])
 def test_tests_and_products(dtype, cuda):

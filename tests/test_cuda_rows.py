@@ -79,6 +79,29 @@ def test_layer_norm(dtype, cuda):
                    draw(8, seed=2, dtype=dtype))
 
 
+@pytest.mark.parametrize("n, given, gradient, result", [
+    (64, fl.bfloat16, fl.bfloat16, fl.bfloat16), (64, fl.float32, fl.bfloat16, fl.float32),
+    (77, fl.bfloat16, fl.float32, fl.bfloat16), (1040, fl.float32, fl.float32, fl.bfloat16)])
+def test_layer_norm_of_several_dtypes(n, given, gradient, result, cuda):
+    """Inputs of half precision are as good as converted ones, and results as converted afterwards."""
+    from flambeau.backends.cuda import backend
+    x, g, w, b = draw(50, n, dtype=given), draw(50, n, seed=1, dtype=gradient), draw(n, seed=2), draw(n, seed=3)
+    x, g, w, b = (t.to(cuda) for t in (x, g, w, b))
+    kind = fl.zeros((), dtype=result)._array.dtype
+    single = x.float(), g.float()
+
+    def both(x, g, *dtype):
+        out, mean, over = backend.call("layer_norm", (x._array, 1, w._array, b._array, 1e-5, *dtype))
+        made = backend.call("layer_norm_grad", (g._array, x._array, 1, mean, over, w._array, (True, True, True), *dtype))
+        return [wrap(m) for m in (out, *made)]
+
+    first, again = both(x, g, kind), both(x, g, kind)
+    for one, other, wanted in zip(first, again, both(*single)):
+        assert fl.equal(one.cpu(), other.cpu())
+        close = dict(rtol=1e-5, atol=1e-5) if one.dtype is fl.float32 else dict(rtol=2 ** -8, atol=1e-5)
+        fl.testing.assert_close(one.cpu().float(), wanted.cpu(), **close)
+
+
 @pytest.mark.parametrize("shape", [(70, 33), (2, 17_000)])
 def test_layer_norm_of_rows_of_any_length(shape, cuda):
     with_gradients(lambda x, w, b: F.layer_norm(x, shape[1:], w, b), draw(*shape), draw(shape[1], seed=1),

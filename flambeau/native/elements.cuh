@@ -8,6 +8,7 @@ struct f16 { unsigned short bits; };
 #ifdef __CUDACC__
 FL_DEVICE float half_to_float(unsigned short h) { float f; asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h)); return f; }
 FL_DEVICE unsigned short half_of(float f) { unsigned short h; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f)); return h; }
+FL_DEVICE float exp2_quick(float x) { float y; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; } // 2 ulp
 FL_DEVICE float float_of_bits(unsigned u) { return __uint_as_float(u); }
 FL_DEVICE unsigned bits_of_float(float f) { return __float_as_uint(f); }
 FL_DEVICE unsigned long bits_of_double(double x) { return (unsigned long)__double_as_longlong(x); }
@@ -15,6 +16,7 @@ FL_DEVICE unsigned long bits_of_double(double x) { return (unsigned long)__doubl
 #include <string.h>
 FL_DEVICE float half_to_float(unsigned short h) { _Float16 x; memcpy(&x, &h, 2); return (float)x; }
 FL_DEVICE unsigned short half_of(float f) { _Float16 x = (_Float16)f; unsigned short h; memcpy(&h, &x, 2); return h; }
+FL_DEVICE float exp2_quick(float x) { return exp2f(x); }
 FL_DEVICE float float_of_bits(unsigned u) { float f; memcpy(&f, &u, 4); return f; }
 FL_DEVICE unsigned bits_of_float(float f) { unsigned u; memcpy(&u, &f, 4); return u; }
 FL_DEVICE unsigned long bits_of_double(double x) { unsigned long u; memcpy(&u, &x, 8); return u; }

@@ -11,6 +11,8 @@ from .launch import Plan, kernel
 
 _THREADS, _LAST = 256, 512  # of a block that reads columns, and of one that joins the chunks of eight
 _AT_LEAST = 4                # runs of a thread in a chunk
+_MOST = 1 << 14              # blocks; each goes on to further columns
+_FEW = 1 << 16               # elements that are not worth a second launch
 
 
 class Cut(NamedTuple):
@@ -29,15 +31,17 @@ def _side(columns: int, run: int) -> int:
 
 def cut(outer: int, columns: int, inner: int, run: int, most: int) -> Cut:
     """run: elements of 16 bytes; most: blocks that columns are cut for."""
+    if outer * columns * inner < _FEW:
+        most = 1
     if inner > 1:
         run = run if inner % run == 0 else 1
         chunks = max(min(outer * inner // (run * _THREADS * _AT_LEAST), most // columns), 1)
-        return Cut(0, run, chunks, min(columns * chunks, 4 * most))
+        return Cut(0, run, chunks, min(columns * chunks, _MOST))
     run = run if columns % run == 0 else 1
     side = _side(columns, run)
     tiles = -(-columns // (side * run))
     chunks = max(min(outer // (_THREADS // side * _AT_LEAST), most // tiles), 1)
-    return Cut(side, run, chunks, min(tiles * chunks, 4 * most))
+    return Cut(side, run, chunks, min(tiles * chunks, _MOST))
 
 
 @functools.lru_cache(1024)

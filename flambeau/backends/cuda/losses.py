@@ -32,6 +32,10 @@ struct Larger { __device__ W operator()(W x, W y) const { return x < y ? y : x; 
 static __device__ inline float least(float) { return -largest_f32(); } // what is less than that adds nothing to a sum of powers
 static __device__ inline double least(double) { return -largest_f64(); }
 
+// exp(x), of x up to 0: a few units in the last place off, as x itself is, a difference
+static __device__ inline float exp_of(float x) { return exp2_quick(x * (float)M_LOG2E); }
+static __device__ inline double exp_of(double x) { return exp_f64(x); }
+
 template <class R> static __device__ inline void put(R *o, const W *v, One) { o[0] = to<R>(v[0]); }
 template <class R> static __device__ inline void put(R *o, const W *v, Whole) { put_run(o, v); }
 
@@ -72,15 +76,15 @@ extern "C" __launch_bounds__(THREADS) __global__ void cross_entropy(
         apart(own, n, head, lane, lanes, [&](int, const W *v, auto count) { // the sum so far is scaled when a larger one comes
             W high = top;
             FOR_COUNT high = high < v[j] ? v[j] : high;
-            if (high != top) total *= power(top - high), top = high;
-            FOR_COUNT total += power(v[j] - top);
+            if (high != top) total *= exp_of(top - high), top = high;
+            FOR_COUNT total += exp_of(v[j] - top);
         });
         const W mine = top;
         top = across(top, Larger());
-        total = across(total * power(mine - top), Add());
+        total = across(total * exp_of(mine - top), Add());
         W *powers = kept + row * f.n;
         if (KEEP) apart(own, n, before_runs(own, powers, n), lane, lanes, [&](int i, W *v, auto count) {
-            FOR_COUNT v[j] = power(v[j] - top);
+            FOR_COUNT v[j] = exp_of(v[j] - top);
             put(powers + i, v, count);
         });
         if (lane || !real) continue;
@@ -108,7 +112,7 @@ extern "C" __launch_bounds__(THREADS) __global__ void cross_entropy_backward(
         const W scale = factor * inverse[row], top = KEEP ? 0 : tops[row];
         const int n = (int)f.n, hit = counts ? (int)t : -1;
         apart(own, n, before_runs(own, to_, n), lane, lanes, [&](int i, W *v, auto count) {
-            FOR_COUNT v[j] = (KEEP ? v[j] : power(v[j] - top)) * scale;
+            FOR_COUNT v[j] = (KEEP ? v[j] : exp_of(v[j] - top)) * scale;
             if ((unsigned)(hit - i) < count) {
                 FOR_COUNT v[j] -= i + j == hit ? factor : 0;
             }

@@ -20,14 +20,14 @@ from .table import kernel as enter
 
 _TEXT = """
 struct Batch { Columns s; double correction, momentum, eps; };
-struct Moments { W count, mean, squares; };
+struct Moments { W count, mean, squares, base; }; // the mean is counted from the base, the column's first element
 struct Join {
     __device__ Moments operator()(Moments x, Moments y) const {
         const W count = x.count + y.count;
         if (y.count == 0) return x;
         if (x.count == 0) return y;
         const W apart = y.mean - x.mean, part = y.count / count;
-        return {count, x.mean + apart * part, x.squares + y.squares + apart * apart * x.count * part};
+        return {count, x.mean + apart * part, x.squares + y.squares + apart * apart * x.count * part, x.base};
     }
 };
 
@@ -54,7 +54,8 @@ extern "C" __launch_bounds__(THREADS) __global__ void moments(const Batch f, Mom
         if (!SIDE) count *= RUN;
         FOR_OWN {
             const W mean = count == 0 ? 0 : sum[j] / count, rest = squares[j] - sum[j] * mean;
-            own[j] = {count, count == 0 ? 0 : near[j] + mean, rest < 0 ? 0 : rest};
+            const W base = t.real ? (W)value_of(x[(t.c + j) * f.s.inner]) : 0;
+            own[j] = {count, count == 0 ? 0 : near[j] - base + mean, rest < 0 ? 0 : rest, base};
         }
         t.meet(own, Join());
         if (t.first()) {
@@ -66,11 +67,11 @@ extern "C" __launch_bounds__(THREADS) __global__ void moments(const Batch f, Mom
 extern "C" __launch_bounds__(LAST) __global__ void spread(const Batch f, R *o, R *means, const Moments *parts) {
     const long n = f.s.columns;
     FOR_LAST(c, n) {
-        const Moments m = together(parts + c, c < n, f.s.chunks, n, {0, 0, 0}, Join());
+        const Moments m = together(parts + c, c < n, f.s.chunks, n, {0, 0, 0, 0}, Join());
         if (c >= n || threadIdx.x >= EIGHT) continue;
         const W free = m.count - (W)f.correction, made = m.squares / (free > 0 ? free : 0);
         o[c] = to<R>(ROOT ? sqrt(made) : made);
-        means[c] = to<R>(m.mean);
+        means[c] = to<R>(m.base + m.mean);
     }
 }
 
@@ -79,13 +80,14 @@ extern "C" __launch_bounds__(LAST) __global__ void statistics(const Batch f, W *
                                                               P *running_var, const Moments *parts) {
     const long n = f.s.columns;
     FOR_LAST(c, n) {
-        const Moments m = together(parts + c, c < n, f.s.chunks, n, {0, 0, 0}, Join());
+        const Moments m = together(parts + c, c < n, f.s.chunks, n, {0, 0, 0, 0}, Join());
         if (c >= n || threadIdx.x >= EIGHT) continue;
         const W var = m.squares / m.count, free = m.count > 1 ? m.count - 1 : 1, pace = (W)f.momentum;
-        mean[c] = m.mean;
+        const W middle = m.base + m.mean;
+        mean[c] = middle;
         inverse[c] = 1 / sqrt(var + (W)f.eps);
         if (RUNNING) {
-            running_mean[c] = to<P>((1 - pace) * (W)value_of(running_mean[c]) + pace * m.mean);
+            running_mean[c] = to<P>((1 - pace) * (W)value_of(running_mean[c]) + pace * middle);
             running_var[c] = to<P>((1 - pace) * (W)value_of(running_var[c]) + pace * (m.squares / free));
         }
     }
@@ -151,7 +153,7 @@ extern "C" __launch_bounds__(THREADS) __global__ void gradient(
 
 
 def _parts(chunks: int, columns: int, w: str) -> CudaArray:
-    return windows.empty((3 * chunks, columns), WIDE[w])
+    return windows.empty((4 * chunks, columns), WIDE[w])
 
 
 def _run(*dtypes: Any) -> int:

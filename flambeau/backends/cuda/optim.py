@@ -23,7 +23,7 @@ from .table import kernel
 
 _Arrays = list[CudaArray]
 _PIECE = 1 << 13    # elements of a piece, at most; a multiple of 4
-_SMALLEST = 1 << 10 # and at least
+_SMALLEST = 1 << 10  # and at least
 _THREADS = 256
 _COLUMNS = 6        # of a tensor: its size, then addresses: parameter, gradient, three parts of the state
 _PRELUDE = """#include "elements.cuh"
@@ -50,7 +50,7 @@ struct Held {{
         if (there) run = *(const Run<T, RUN> *)(array + k);
     }}
     __device__ void back(T *array, long k) const {{
-        if (there) *(Run<T, RUN> *)(array + k) = run;
+        if (there) store(array + k, run);
     }}
     __device__ explicit operator bool() const {{ return there; }}
     __device__ T &operator[](long k) {{ return run.at[k]; }}
