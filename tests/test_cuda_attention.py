@@ -175,6 +175,7 @@ def test_compiles(depth):
         tile = next(t for most, t in flash.TILES[name].items() if depth <= most)
         assert compile.cubin(flash._text(name, np.dtype(np.float16), "bool", depth, depth, tile, True), "sm_80")
     if depth in flash_hopper.DEPTHS:
-        keys, groups, each = flash_hopper.TILES[depth]
-        for tile in (("flash", keys, 64, groups, each), ("flash_back", flash_hopper.KEYS, flash_hopper.QUERIES[depth], 2, 1)):
+        keys, *forward = flash_hopper.TILES[depth]
+        queries, *back = flash_hopper.BACK[depth]
+        for tile in (("flash", keys, 64, *forward), ("flash_back", 64 * back[0], queries, *back)):
             assert compile.cubin(flash_hopper._text(tile[0], np.dtype(np.float16), depth, *tile[1:]), "sm_90a")

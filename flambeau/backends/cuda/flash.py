@@ -1,5 +1,5 @@
 """Attention in half precision, tile by tile: products by the warps' matrix units, the softmax on the way. Memory is linear in
-the length: of the scores no more exists than a block's tile, in registers."""
+the length: of the scores no more exists than a block's tile, in registers. The common cases on Hopper are flash_hopper.py's."""
 
 from __future__ import annotations
 
@@ -197,8 +197,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) flash(const Sizes s, A *o,
 """
 
 _NOTES = _COMMON + """
-// What the gradients' kernels want to know of each row: its statistic as a power of two, and (`all` rows on) the sum of the gradient
-// (steps q) times the result; LANES lanes per row. Whose turn it is (flash_hopper.py) begins at zero.
+// What the gradients' kernels want to know of each row: its statistic as a power of two, and (`all` rows on) the sum of the
+// gradient (steps q) times the result; LANES lanes per row. Whose turn it is (flash_hopper.py) begins at zero.
 extern "C" __global__ void between(const Sizes s, float *notes, int *turns, const A *g, const A *o, const float *statistic) {{
     enum {{ LANES = {lanes} }};
     const long thread = (long)blockIdx.x * THREADS + threadIdx.x, number = thread / LANES;
@@ -337,9 +337,9 @@ def _text(name: str, dtype: np.dtype, mask: str, depth: int, width: int, tile: t
           lanes: int = 32) -> str:
     padded = [-(-n // 16) * 16 for n in (depth, width)]
     masked = {"": 0, "bool": 1}.get(mask, 2)
-    return _FORMS[name].format(stored=STORED[dtype], mask=mask or "bool", masked=masked, aligned=int(aligned), sizes=hopper.SIZES,
-                               exact=int(padded == [depth, width]), depth=padded[0], width=padded[1], keys=tile[0],
-                               warps=tile[1], parts=tile[2] // 16, lanes=lanes)
+    return _FORMS[name].format(stored=STORED[dtype], mask=mask or "bool", masked=masked, aligned=int(aligned),
+                               sizes=hopper.SIZES, exact=int(padded == [depth, width]), depth=padded[0], width=padded[1],
+                               keys=tile[0], warps=tile[1], parts=tile[2] // 16, lanes=lanes)
 
 
 def _launch(name: str, q: CudaArray, v: CudaArray, mask: CudaArray | None, rows: int, fixed: bytes, arrays: Any,
@@ -387,7 +387,7 @@ def backward(grad: CudaArray, q: CudaArray, k: CudaArray, v: CudaArray, mask: Cu
     aligned = _aligned(grad, q, k, v, *made)
     by_groups = aligned and mask is None and hopper.serves(q, v, scale)
     notes = windows.empty((2, q.shape[0] * q.shape[1] * q.shape[2]), np.dtype(np.float32))
-    sums, turns = hopper.room_for_sums(q, k) if by_groups else (notes, notes)
+    sums, turns = hopper.room_for_sums(q) if by_groups else (notes, notes)
     fixed = _sizes(grad, k, v, out, None, False, scale, turns=turns.size if by_groups else 0)
     lanes = 4 if v.shape[3] <= 64 else 8 if v.shape[3] <= 128 else 16
     text = _text("between", q.dtype, "", 16, v.shape[3], (16, _WARPS, 16), _aligned(grad, out), lanes)

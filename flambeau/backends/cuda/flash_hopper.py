@@ -14,10 +14,12 @@ from .launch import plan_of
 from .pointwise import STORED
 
 DEPTHS = (64, 128)
-KEYS, QUERIES = 128, {64: 64, 128: 64}  # of a tile of the backward kernel: keys, and by depth queries
-# Forward, by depth: (keys of a tile, warpgroups of a block (64 queries each), blocks of a multiprocessor).
+# By depth: forward (keys of a tile, warpgroups of a block, of 64 queries each, blocks of a multiprocessor), and backward (queries of a
+# tile, warpgroups of a block, of 64 keys each, blocks of a multiprocessor).
 TILES = {64: (64, 1, 4), 128: (64, 2, 2)}
-SIZES = """// rows of queries, columns (keys); depth and width: columns of query and value. Steps in elements: batch, head, row (column).
+BACK = {64: (64, 2, 1), 128: (64, 2, 1)}
+SIZES = """// rows of queries, columns (keys); depth and width: columns of query and value. Steps in elements: batch, head, row
+// (of masks: and column).
 struct Sizes {
     int heads, rows, columns, depth, width, causal;
     long q[3], k[3], v[3], o[3], mask[4], made[3][3];
@@ -41,8 +43,8 @@ struct Share {
         group = first + (number - first * tiles) % count, tile = (number - first * tiles) / count;
     }
 };
-// What a thread loads of a matrix in memory, a tile of ROWS rows after (WAY -1: before) the other: each becomes a matrix of panels,
-// zeros behind the end. It is there after `arrived` and a barrier.
+// What a thread loads of a matrix in memory, a tile of ROWS rows after (WAY -1: before) the other: each becomes a matrix of
+// panels, zeros behind the end. It is there after `arrived` and a barrier.
 template <int ROWS, int WAY = 1> struct Loader {
     enum { STEP = THREADS / PARTS, COUNT = (ROWS + STEP - 1) / STEP };
     const A *source;
@@ -50,7 +52,8 @@ template <int ROWS, int WAY = 1> struct Loader {
     int row, place;
     __device__ Loader(const A *from, long step) : source(from), step(step), row(threadIdx.x / PARTS) {
         const int at = threadIdx.x % PARTS;
-        source += row * step + at * 8, place = at / 8 * ROWS * LINE + row * LINE + ((at ^ row) % 8 << 4);  // STEP is a multiple of 8
+        source += row * step + at * 8;
+        place = at / 8 * ROWS * LINE + row * LINE + ((at ^ row) % 8 << 4);  // the same for all rows: STEP is a multiple of 8
     }
     __device__ void next(char *tile, int count) {
         FOR(n, COUNT) if (ROWS % STEP == 0 || row + n * STEP < ROWS)
@@ -79,7 +82,8 @@ template <int ROWS> static __device__ inline void deliver(A *to, long step, char
         if (row < count) *(Run<A, 8> *)(to + row * step + at * 8) = *(Run<A, 8> *)part_of(tile, row, at % 8);
 }
 // 64 rows of one matrix (of FIRST) with all rows of another: their products over the columns.
-template <int FIRST, int SECOND> static __device__ inline void scores(float (&made)[SECOND / 2], Operand<0> one, Operand<0> other) {
+template <int FIRST, int SECOND> static __device__ inline void scores(float (&made)[SECOND / 2], Operand<0> one,
+                                                                      Operand<0> other) {
     FOR(d, DEPTH / 16)
         products(made, one + (d / 4 * FIRST * LINE + d % 4 * 32), other + (d / 4 * SECOND * LINE + d % 4 * 32), d > 0, A{});
 }
@@ -124,8 +128,8 @@ static __device__ inline void weigh(float (&score)[KEYS / 2], Rows &rows, float 
     }
 }
 // A block per tile of queries. While one weighs, others of the same multiprocessor multiply.
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) flash(const Sizes s, A *o, float *statistic, const A *q, const A *k,
-                                                                    const A *v) {
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) flash(const Sizes s, A *o, float *statistic, const A *q,
+                                                                    const A *k, const A *v) {
     enum { ROWS = GROUPS * 64, TILE = KEYS * DEPTH * 2 };
     SHARED_ROOM(room, ROWS * DEPTH * 2 + 4 * TILE)
     char *queries = room, *keys = room + ROWS * DEPTH * 2, *values = keys + 2 * TILE;
@@ -133,7 +137,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) flash(const Sizes 
     const Share share(blockIdx.x, tiles, s.together);
     const int group = share.group, batch = group / s.heads, head = group % s.heads, lane = threadIdx.x % 32;
     const int tile = s.causal ? tiles - 1 - share.tile : share.tile;  // the longest rows first
-    const int own = uniform(threadIdx.x / 128) * 64, first = tile * ROWS + own;  // rows of this warpgroup in the tile, in the head
+    const int own = uniform(threadIdx.x / 128) * 64, first = tile * ROWS + own;  // this warpgroup's rows in tile and head
     const int end = s.causal && (tile + 1) * ROWS < s.columns ? (tile + 1) * ROWS : s.columns, count = (end + KEYS - 1) / KEYS;
     const float scale = (float)s.scale * LOG2_E;
     Loader<ROWS> query(q + batch * s.q[0] + head * s.q[1] + (long)tile * ROWS * s.q[2], s.q[2]);
@@ -197,11 +201,11 @@ static __device__ inline void hide(float (&score)[QUERIES / 2], int query, int k
         if (column >= s.columns || (s.causal && column > query + n * 8 + e % 2)) score[n * 4 + e] = -INFINITY;
     }
 }
-// The part of a tile of keys in the gradients of queries (half the rows or half the columns per warpgroup), when its turn has come:
-// added to those of the tiles before; the last one writes the result.
+// The part of a tile of keys in the gradients of queries (half the rows or half the columns per warpgroup), when its turn has
+// come: added to those of the tiles before; the last one writes the result.
 enum { BY_ROWS = QUERIES == 128, PIECE = QUERIES * DEPTH / THREADS };
-static __device__ inline void hand_over(const float (&part)[PIECE], A *dq, float *sums, const int *turns, int i, int turn, bool last,
-                                        const Sizes &s) {
+static __device__ inline void hand_over(const float (&part)[PIECE], A *dq, float *sums, const int *turns, int i, int turn,
+                                        bool last, const Sizes &s) {
     float *sum = sums + (long)i * QUERIES * DEPTH;
     if (turn) wait_turn(turns + i * (THREADS / 32), turn);
     FOR(n, PIECE / 4) {
@@ -266,7 +270,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) flash_back(const S
     value.next(values, s.columns - tile * KEYS);
     fetched(first, 0);
     const Operand<0> asked = along_rows(keys + own * LINE), given = along_rows(values + own * LINE);
-    const Operand<1> mixed = down_columns(keys + (BY_ROWS ? 0 : DEPTH == 128 ? own * 2 * LINE : own), 0);
+    const Operand<1> mixed = down_columns(keys + (BY_ROWS ? 0 : DEPTH == 128 ? own * 2 * LINE : own), KEYS * LINE);
     FOR(i, DEPTH / 2) for_keys[i] = for_values[i] = 0;
     auto for_queries = [&](int i) {
         const Operand<1> weights = down_columns(passed + i % 2 * PASSED + (BY_ROWS ? own * 2 * LINE : 0), 0);
@@ -367,18 +371,20 @@ def forward(q: CudaArray, k: CudaArray, v: CudaArray, fixed: bytes, out: CudaArr
     plan_of(text, "flash", device_index(q), blocks, 128 * groups, "ppppp", fixed, shared).run(out, statistic, q, k, v)
 
 
-def room_for_sums(q: CudaArray, k: CudaArray) -> tuple[CudaArray, CudaArray]:
-    """Room for the gradients of queries in float, in tiles, and for whose turn it is: a number per warp and tile, one of blocks."""
-    tiles = q.shape[0] * q.shape[1] * -(-q.shape[2] // QUERIES[q.shape[3]])
-    return (windows.empty((tiles, QUERIES[q.shape[3]] * q.shape[3]) if k.shape[2] > KEYS else (1, 4), np.dtype(np.float32)),
-            windows.empty((1 + 8 * tiles,), np.dtype(np.int32)))
+def room_for_sums(q: CudaArray) -> tuple[CudaArray, CudaArray]:
+    """Room for the gradients of queries in float, in tiles, and for whose turn it is: a number of blocks, one per warp and tile."""
+    queries, groups, _ = BACK[q.shape[3]]
+    tiles = q.shape[0] * q.shape[1] * -(-q.shape[2] // queries)
+    return (windows.empty((tiles, queries * q.shape[3]), np.dtype(np.float32)),
+            windows.empty((1 + 4 * groups * tiles,), np.dtype(np.int32)))
 
 
 def backward(grad: CudaArray, q: CudaArray, k: CudaArray, v: CudaArray, fixed: bytes, notes: CudaArray, sums: CudaArray,
              turns: CudaArray, made: Any) -> None:
-    depth, queries = q.shape[3], QUERIES[q.shape[3]]
-    text = _text("flash_back", q.dtype, depth, KEYS, queries, 2, 1)
-    blocks = q.shape[0] * q.shape[1] * -(-k.shape[2] // KEYS)
-    shared = 4 * KEYS * depth + 3 * (4 * queries * depth + 8 * queries) + 4 * queries * KEYS + 16
-    plan = plan_of(text, "flash_back", device_index(q), blocks, 256, "p" * 10, fixed, shared)
+    depth = q.shape[3]
+    queries, groups, each = BACK[depth]
+    text = _text("flash_back", q.dtype, depth, 64 * groups, queries, groups, each)
+    blocks = q.shape[0] * q.shape[1] * -(-k.shape[2] // (64 * groups))
+    shared = 256 * groups * depth + 3 * (4 * queries * depth + 8 * queries) + 256 * queries * groups + 16
+    plan = plan_of(text, "flash_back", device_index(q), blocks, 128 * groups, "p" * 10, fixed, shared)
     plan.run(*made, grad, q, k, v, notes, sums, turns)

@@ -366,8 +366,8 @@ def _forward(x: CudaArray, target: CudaArray, weight: CudaArray | None, reductio
 def _backward(grad: CudaArray, x: CudaArray, tops: CudaArray | None, inverse: CudaArray, target: CudaArray,
               weight: CudaArray | None, total: CudaArray, ignore_index: int, dtype: np.dtype, pitch: int,
               out: CudaArray | None = None) -> Any:
-    """x: logits, or without tops the powers. The result has rows that are `pitch` elements apart, zeros between them; it may lie
-    where x lies."""
+    """x: logits, or without tops the powers. The result has rows that are `pitch` elements apart, zeros between them; it may
+    lie where x lies."""
     if not grad.dtype == inverse.dtype == total.dtype == WIDE[wide(x.dtype)]:
         return NotImplemented
     x, grad, target, weight = _in_rows(x), contiguous(grad), contiguous(target), None if weight is None else contiguous(weight)

@@ -200,8 +200,8 @@ def _forward(name: str, args: tuple[Any, ...], x: CudaArray, n: int, groups: int
     x, sums = contiguous(x), () if more is None else (windows.empty(x.shape, x.dtype),)
     weight, bias = (None if a is None else contiguous(a) for a in (weight, bias))
     given = weight if weight is not None else bias
-    flags = _flags(CENTRED=centred, WEIGHT=weight is not None, BIAS=bias is not None, PER=1 if per == 1 else 0, SUMS=0, WANTED=1,
-                   MORE=more is not None, TWICE=0)
+    flags = _flags(CENTRED=centred, WEIGHT=weight is not None, BIAS=bias is not None, PER=1 if per == 1 else 0, SUMS=0,
+                   WANTED=1, MORE=more is not None, TWICE=0)
     more = x if more is None else contiguous(more)
     plan(_ROWS, "norm_rows", _row_types(x, more.dtype, out.dtype, inverse.dtype, given), flags, x.size // n, n, 1,
          _run(x.dtype, out.dtype, more.dtype), "p" * 8, struct.pack("d3q", eps, groups, n // per, per), device_index(x)).run(
@@ -212,8 +212,8 @@ def _forward(name: str, args: tuple[Any, ...], x: CudaArray, n: int, groups: int
 @enter("layer_norm", repeatable=True, narrow=(0,), typed=5, plus=6)
 def layer_norm(x: CudaArray, dims: int, weight: Any, bias: Any, eps: float, dtype: Any = None,
                more: CudaArray | None = None) -> Any:
-    """dtype: of the result, where that is rounded to another one than x has; more: what is added to x before, which gives a last
-    result, the sum; likewise below."""
+    """dtype: of the result, where that is rounded to another one than x has; more: what is added to x before, which gives a
+    last result, the sum; likewise below."""
     shape = x.shape[x.ndim - dims:]
     return _forward("layer_norm_shaped", (x, shape, weight, bias, eps), x, math.prod(shape), 1, 1, weight, bias, eps, True,
                     dtype, more)
@@ -332,8 +332,8 @@ def _given(made: list[Any], dtype: Any) -> list[Any]:
 @enter("layer_norm_grad", repeatable=True, narrow=(0, 1), typed=7, added=8, twice=9)
 def layer_norm_grad(g: CudaArray, x: CudaArray, dims: int, mean: CudaArray, inverse: CudaArray, weight: Any, needs: Any,
                     dtype: Any = None, more: CudaArray | None = None, also: Any = None) -> Any:
-    """dtype: of the input's gradient; the incoming one's without it. g and x may be of different ones. more: what is added to the
-    input's gradient; also: a dtype that this is given in once more, as the last result."""
+    """dtype: of the input's gradient; the incoming one's without it. g and x may be of different ones. more: what is added to
+    the input's gradient; also: a dtype that this is given in once more, as the last result."""
     if not is_real(x) or not is_real(g):
         return NotImplemented
     made = _given(blank("layer_norm_grad", g, x, dims, mean, inverse, weight, needs), dtype)

@@ -37,9 +37,9 @@ def kernel(*names: str, repeatable: bool = False, into: bool = False, narrow: tu
     product: it gives the matrix product of its two arguments.
     over: the argument that may lie where the first result goes (`into`), element for element.
     added: the argument, which may be left out, that is added to the first result: as if that had been done afterwards.
-    twice: the argument, which may be left out, that says in which dtype the first result is written once more, as the last one.
-    plus: the argument, which may be left out, that is added to the first one before, also in half precision; the sum is the last
-    result then.
+    twice: the argument, which may be left out, that says in which dtype the first result is written once more, as the last.
+    plus: the argument, which may be left out, that is added to the first one before, also in half precision; the sum is the
+    last result then.
     """
     def enter(function: Callable[..., Any]) -> Callable[..., Any]:
         for name in names:

@@ -1,8 +1,8 @@
 """Products with uneven sizes (50,257 words) without copies: temporaries that they read and write have rows of an even length.
 
 The library's products are several times as fast where rows start at multiples of 16 bytes. Kernels copy operands to larger
-matrices for that, and cut the result out of one (backends/cuda/products.py). In a program the matrices are larger from the start:
-whoever makes one writes to a window of it, and zeros are around the window.
+matrices for that, and cut the result out of one (backends/cuda/products.py). In a program the matrices are larger from the
+start: whoever makes one writes to a window of it, and zeros are around the window.
 """
 
 from __future__ import annotations

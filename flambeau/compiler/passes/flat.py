@@ -71,8 +71,8 @@ class _Group:
     def take(self, other: _Group) -> bool:
         """Takes all of another group in, which comes later, if that is right; says whether it did."""
         before = list(self.ops), list(self.parts), set(self.touched), set(self.written)
-        if len({(v.storage.id, v.offset) for p in (*self.parts, *other.parts) for v in (*_arrays(p), p.out)}) + 2 <= MOST and all(
-                map(self.join, other.parts)):
+        places = {(v.storage.id, v.offset) for p in (*self.parts, *other.parts) for v in (*_arrays(p), p.out)}
+        if len(places) + 2 <= MOST and all(map(self.join, other.parts)):
             return True
         self.ops, self.parts, self.touched, self.written = before
         return False

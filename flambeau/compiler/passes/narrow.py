@@ -1,8 +1,9 @@
 """Kernels of a CUDA device that take half precision as it is, where the Python converts it to single precision for them.
 
 Under autocast, losses and norms compute in single precision: what they read is widened in front of them, what they give is
-rounded behind them. A kernel that says so (`narrow`, `typed` in backends/cuda/table.py) does both itself, element by element and
-to the same bits, and the copies go away. `Lean` pairs of kernels come first: without a large result that one keeps for the other.
+rounded behind them. A kernel that says so (`narrow`, `typed` in backends/cuda/table.py) does both itself, element by element
+and to the same bits, and the copies go away. `Lean` pairs of kernels come first: without a large result that one keeps for the
+other.
 
 A kernel's result that something is added to, and the sum rounded (the gradient of a layer in a residual network), is likewise
 finished by the kernel, if it says so (`added`, `twice`).
@@ -204,8 +205,8 @@ def _added_before(op: Op, uses: Uses, brought: set[int], single: Callable[[Op], 
             behind.args[0].storage is not out.storage or uses.writers(out.storage) != [op]):
         return False
     first, more = op.args[::-1] if uses[op.args[0].storage.id][0].kernel in CASTS else op.args
-    if not all([v.contiguous and v.dtype == out.dtype == behind.args[0].dtype and v.size == out.size for v in (first, more)]) or (
-            not all(map(_is_whole, (out, behind.args[0])))):
+    if behind.args[0].dtype != out.dtype or not all(map(_is_whole, (out, behind.args[0]))) or not all([
+            v.contiguous and v.dtype == out.dtype and v.size == out.size for v in (first, more)]):
         return False
     inputs = [v.storage for v in op.args]
     if any([uses.place[id(op)] < uses.place[id(o)] < uses.place[id(behind)] for s in inputs for o in uses.writers(s)]):

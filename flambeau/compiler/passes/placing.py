@@ -1,8 +1,8 @@
 """Results that are made where they belong: arrays that are only made to be joined become windows of what they are joined to.
 
 A join whose parts nobody else looks at is no work at all, if the kernels that make the parts can write to windows of other
-memory (`into` in backends/cuda/table.py): the gradients of q, k and v, for one, which attention makes and the layer in front wants
-in one piece. Parts of which that is not true are copied to their windows.
+memory (`into` in backends/cuda/table.py): the gradients of q, k and v, for one, which attention makes and the layer in front
+wants in one piece. Parts of which that is not true are copied to their windows.
 
 And results that may take the place of what they are made of (`over`): the gradient of logits takes theirs.
 """
@@ -100,8 +100,9 @@ def overlaid(ops: list[Op], brought: set[int], single: Callable[[Op], bool]) -> 
         return v.over(instead[v.storage.id]) if v.storage.id in instead else v
 
     for op in ops:
-        if op.kernel in OVER and not single(op) and _can_lie_over(op, change(op.args[OVER[op.kernel]]), op.outs[0], uses, brought):
-            instead[op.outs[0].storage.id] = change(op.args[OVER[op.kernel]]).storage
+        x = change(op.args[OVER[op.kernel]]) if op.kernel in OVER and not single(op) else None
+        if x is not None and _can_lie_over(op, x, op.outs[0], uses, brought):
+            instead[op.outs[0].storage.id] = x.storage
         if any([v.storage.id in instead for v in (*op.reads, *op.writes)]):
             inside = op.writes[len(op.outs):]
             op.args, op.outs = replaced(op.args, change), [change(o) for o in op.outs]

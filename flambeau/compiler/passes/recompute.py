@@ -86,8 +86,8 @@ def _later_uses(uses: list[int], at: int, far: int) -> list[int]:
 
 def _chain(ops: list[Op], at: int, later: list[int], kept: set[int], touched: dict[int, list[int]],
            writers: dict[int, list[int]], cheap: Callable[[Op], bool], deep: int) -> list[Op] | None:
-    """What has to be done again to have an operation's result again: the operation, if all that it reads is still there, unchanged
-    and needed anyway; behind cheap ones that make what is not."""
+    """What has to be done again to have an operation's result again: the operation, if all that it reads is still there,
+    unchanged and needed anyway; behind cheap ones that make what is not."""
     made: list[Op] = []
     for v in reads_of(ops[at]):
         s = v.storage

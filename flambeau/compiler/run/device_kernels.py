@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...backends.cuda import backend as cuda
+from ...backends.cuda import casts
 from ...backends.cuda.arrays import at_address, windows
 from ...backends.cuda.driver import machine
 from ...backends.cuda.streams import current
@@ -41,8 +42,8 @@ class Pass:
         return found
 
     def _targets(self, op: Op) -> list[Any] | None:
-        """Where the results of an operation belong, if that is memory which is there, or a part of more, and its kernel can write
-        to such."""
+        """Where the results of an operation belong, if that is memory which is there, or a part of more, and its kernel can
+        write to such."""
         if (op.kernel not in INTO and op.kernel not in _OWN) or all([
                 o.covers_storage and o.storage.id not in self.blocks for o in op.outs]):
             return None
@@ -120,7 +121,7 @@ def performed(op: Op, args: list[Any], into: list[Any] | None = None) -> Any:
     return made
 
 
-_OWN = ("fused", "cast")  # operations of programs alone, which can write to windows
+_OWN = ("fused", "cast", "casts")  # operations of programs alone, which can write to windows
 
 
 def _run(op: Op, args: list[Any], into: list[Any] | None) -> Any:
@@ -136,6 +137,10 @@ def _run(op: Op, args: list[Any], into: list[Any] | None) -> Any:
     if op.kernel in ("cast", "_to_copy"):
         out = op.outs[0]
         return cuda.copied(args[0], windows.empty_strided(out.shape, out.strides, out.dtype) if into is None else into[0])
+    if op.kernel == "casts":
+        made = into or [windows.empty_strided(o.shape, o.strides, o.dtype) for o in op.outs]
+        casts.run(args[0], made)
+        return made
     if op.kernel == "reshape_copy":
         return cuda.duplicate(args[0], "C").reshape(op.outs[0].shape)
     return cuda.call(op.kernel, tuple(args))

@@ -39,6 +39,7 @@ from ..passes.arena import laid_out
 from ..passes.cleanup import reads_of, simplified
 from ..passes.even import evened
 from ..passes.flat import computed_again, fused
+from ..passes.gather import gathered
 from ..passes.images import channels_last
 from ..passes.narrow import narrowed
 from ..passes.placing import overlaid, placed
@@ -108,7 +109,7 @@ class GraphProgram:
         if not exact:
             new_numbers.restart(False)
             channels_last(self.ops, brought)
-            for rewritten in (narrowed, evened, overlaid, placed, computed_again, fused):
+            for rewritten in (narrowed, evened, overlaid, placed, computed_again, fused, gathered):
                 self.ops = rewritten(self.ops, brought, is_live)
         self._places(kept, given)
         self.numbers = (ctypes.c_double * max(1, numbers))()

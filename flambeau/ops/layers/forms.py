@@ -33,7 +33,7 @@ def _form(function: Callable[..., Any], name: str, dims: int) -> Callable[..., A
     taken = [p.replace(annotation=p.empty) for p in list(signature.parameters.values())[2:]]
     shown = signature.replace(parameters=taken, return_annotation=signature.empty)
     text = f"def {name}{shown}:\n    return general({name!r}, {dims}, {', '.join([p.name for p in taken])})\n"
-    file = f"<{name}, made by {__name__}>"
+    file = f"{__file__}, {name}"  # among the operations: a captured call trusts it as it trusts these
     linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
     space = {**function.__globals__, "general": function}
     exec(compile(text, file, "exec"), space)
