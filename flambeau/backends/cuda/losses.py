@@ -397,8 +397,8 @@ def cross_entropy_backward(grad: CudaArray, powers: CudaArray, inverse: CudaArra
 @enter("logits_loss", repeatable=True, narrow=(0,))
 def logits_loss(x: CudaArray, target: CudaArray, weight: CudaArray | None, reduction: int, ignore_index: int) -> Any:
     """cross_entropy whose derivative comes from the logits, which nobody changes until then: a compiled program knows that.
-    They may be of half precision; the loss, and for its derivative the rows' largest, one over the sums of their powers and what
-    the loss was divided by are in single precision, as if the logits had been converted first."""
+    They may be of half precision; the loss, and for its derivative the rows' largest, one over the sums of their powers and
+    what the loss was divided by are in single precision, as if the logits had been converted first."""
     loss, _, tops, inverse, total = _forward(x, target, weight, reduction, ignore_index, False)
     return loss, tops, inverse, total
 

@@ -2,8 +2,8 @@
 
 The first three normalise rows (rows.cuh). Their gradients' sums over rows, for weight and bias, are added up by the kernel that
 has the rows in its registers anyway. Other sums over columns, and all of batch norm (moments.py), go over arrays (outer,
-columns, inner) as columns.cuh says. Both leave parts behind, which a second kernel joins in order: results do not change from run
-to run.
+columns, inner) as columns.cuh says. Both leave parts behind, which a second kernel joins in order: results do not change
+from run to run.
 """
 
 from __future__ import annotations

@@ -190,16 +190,16 @@ class _Table(NamedTuple):
 
 @functools.lru_cache(64)
 def _piece_numbers(sizes: bytes, multiprocessors: int) -> tuple[np.ndarray, int]:
-    """The pieces of tensors of these sizes: the number of the tensor, and below it that of the piece; and how long they are. Few
-    elements are cut into small ones, so that all multiprocessors have some."""
+    """The pieces of tensors of these sizes: the number of the tensor, and below it that of the piece; and how long they are.
+    Few elements are cut into small ones, so that all multiprocessors have some."""
     sizes = np.frombuffer(sizes, np.int64)
     piece = min(max(1 << (int(sizes.sum()) // (8 * multiprocessors)).bit_length(), _SMALLEST), _PIECE)
     return np.concatenate([(i << 32) + np.arange(n, dtype=np.int64) for i, n in enumerate(-(-sizes // piece))]), piece
 
 
 def _table(rows: np.ndarray, device: int) -> _Table:
-    """Gradients lie elsewhere at every step, so the table is made anew; nobody waits for it to get there. In a graph they lie where
-    they lay, and it keeps the table."""
+    """Gradients lie elsewhere at every step, so the table is made anew; nobody waits for it to get there. In a graph they lie
+    where they lay, and it keeps the table."""
     capture = current.capture
     key = None if capture is None else rows.tobytes()
     if capture is not None and key in capture.known:

@@ -125,8 +125,8 @@ extern "C" __global__ void added(const Added f, A *x, const W *parts, const long
 }}
 """
 
-# Into few places: x is (size, inner), source (count, inner). No sort: a block has 32 columns and a chunk of the rows, each of its
-# warps a table of all places, to which it adds its rows in their order.
+# Into few places: x is (size, inner), source (count, inner). No sort: a block has 32 columns and a chunk of the rows, each of
+# its warps a table of all places, to which it adds its rows in their order.
 _FEW = """
 #include "index.cuh"
 typedef {a} A;
