@@ -249,3 +249,28 @@ def joining_in_any_order(m):
 def cells_in_any_order(m):
     cell, x, state = m.nn.LSTMCell(3, 4), m.randn(2, 3), (m.zeros(2, 4), m.zeros(2, 4))
     return lambda: cell(x, state)[0].sum().backward()
+
+
+@program
+def activations_in_place(m):
+    x, w = m.randn(4), m.randn(4, requires_grad=True)
+
+    def run():
+        for name in ("silu", "mish", "hardswish", "hardsigmoid", "selu", "elu"):
+            getattr(m.nn.functional, name)(x.clone(), inplace=True)
+        m.nn.functional.selu(w).sum().backward()
+        for name in ("silu", "mish", "hardswish", "hardsigmoid"):
+            getattr(m.nn.functional, name)(w * 2, inplace=True).sum().backward()
+    return run
+
+
+@program
+def functions_of_other_operations(m):
+    x = m.randn(3, 4, requires_grad=True)
+
+    def run():
+        m.vstack([x[0], x[1]])
+        m.rsub(x, x).sum().backward()
+        x.repeat_interleave(2).sum().backward()
+        x.repeat(repeats=(2, 1)).sum().backward()
+    return run

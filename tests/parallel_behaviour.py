@@ -152,6 +152,11 @@ def unused_parameters(rank, world):
     users = (world + 1) // 2
     assert wrapped.module.first.bias.grad.tolist() == [2.0 * users / world] * 3
     assert wrapped.module.second.bias.grad.tolist() == [2.0 + 2.0 * (world - users) / world] * 3
+    for pieces in (fully_shard(Branches()), fully_shard(Branches(), reshard_after_forward=False)):
+        pieces(x, rank % 2).sum().backward()
+        for layer, count in ((pieces.first, users), (pieces.second, world - users)):
+            assert layer.bias.grad.full_tensor().tolist() == [2.0 * count / world] * 3
+        assert pieces.third.weight.grad is None and pieces.third.bias.grad is None  # zeros would let weights decay
 
 
 unused_parameters.worlds = (2,)

@@ -584,3 +584,63 @@ def profiled(m: Any) -> Any:
     events = [e for e in seen.events() if e.name.startswith("gloo:")]
     assert all(e.is_async and e.cpu_time_total >= 0 for e in events)
     return sorted([e.name, [list(s) for s in e.input_shapes]] for e in events)
+
+
+def local_sgd(m: Any) -> Any:
+    """Gradients averaged over all processes at first, then over few; parameters every second step, and in two stages."""
+    import importlib
+    from collections import OrderedDict
+    d, home = m.distributed, f"{m.__name__}.distributed"
+    rank, size = d.get_rank(), d.get_world_size()
+    parts = {name: importlib.import_module(f"{home}.{name}") for name in (
+        "optim", "algorithms.model_averaging.averagers", "algorithms.model_averaging.hierarchical_model_averager",
+        "algorithms.ddp_comm_hooks.post_localSGD_hook", "algorithms.ddp_comm_hooks.debugging_hooks")}
+    optim, averagers, hierarchical, hooks, debugging = parts.values()
+    few, _ = d.new_subgroups(size // 2)
+
+    def trained(averager: Any, state: Any, hook: Any) -> Any:
+        m.manual_seed(0)
+        model = m.nn.parallel.DistributedDataParallel(m.nn.Linear(3, 1))
+        model.register_comm_hook(state, hook)
+        rule = optim.PostLocalSGDOptimizer(m.optim.SGD(model.parameters(), lr=2 ** -8), averager)
+        seen = []
+        for step in range(7):
+            rule.zero_grad()
+            model(m.arange(3.0) + rank + step / 10).square().mean().backward()
+            rule.step()
+            seen.append([round(v, 5) for v in model.module.weight.flatten().tolist()])
+        saved = rule.state_dict()
+        averager.step = 0
+        rule.load_state_dict(saved)
+        return seen, averager.step, sorted(saved)
+
+    def state(after: bool) -> Any:
+        return hooks.PostLocalSGDState(None, few, 2, after)
+
+    return [trained(averagers.PeriodicModelAverager(2, 2), state(True), hooks.post_localSGD_hook),
+            trained(averagers.PeriodicModelAverager(3), state(False), hooks.post_localSGD_hook),
+            trained(averagers.PeriodicModelAverager(2, 1), None, debugging.noop_hook),
+            trained(hierarchical.HierarchicalModelAverager(OrderedDict([(2, size // 2), (4, size)]), 1), None,
+                    debugging.noop_hook)]
+
+
+def in_a_ring(m: Any) -> Any:
+    """Every process sends before it receives, more than is buffered on the way: apart they would wait for ever."""
+    d = m.distributed
+    rank, size = d.get_rank(), d.get_world_size()
+    x, got = m.full((1 << 20,), float(rank)), m.zeros(1 << 20)
+    for work in d.batch_isend_irecv([d.P2POp(d.isend, x, (rank + 1) % size), d.P2POp(d.irecv, got, (rank - 1) % size)]):
+        work.wait()
+    return got[0].item(), got.sum().item() / got.numel()
+
+
+def on_one_device(m: Any) -> Any:
+    """What NCCL's engine says of two processes with one GPU. (over_nccl runs it.)"""
+    import nccl_stub
+    place, nccl_stub.Lane.place = nccl_stub.Lane.place, lambda lane: "GPU 0 of here"
+    try:
+        m.distributed.all_reduce(m.ones(1))
+    except m.distributed.DistBackendError as error:
+        return str(error)
+    finally:
+        nccl_stub.Lane.place = place

@@ -1,7 +1,9 @@
-"""Random programs over tensors, parameters, aliases, NumPy's memory and Python's state: eager mode beside followed calls.
+"""Random programs over tensors, parameters, aliases, NumPy's memory and Python's state: eager mode beside compiled calls.
 
-A program is a list of steps, each drawn with its own choices from `STEPS`. Both ways start from the same `World`, and all that
-can be seen of it is compared after each call. The seeds are fresh in each run (FLAMBEAU_SEED=n repeats one).
+A program is a list of steps, each drawn with its own choices from `STEPS`; between its calls something of `ACTS` happens. Both
+ways start from the same `World`, and all that can be seen of it is compared after each call. Programs of any step are followed;
+those of the steps in `PLAIN`, which have no effect but on tensors, go the way that compile chooses. The seeds are fresh in each
+run (FLAMBEAU_SEED=n repeats one).
 """
 
 import copy
@@ -22,6 +24,7 @@ pytestmark = [pytest.mark.skipif(native() is None, reason="needs a C compiler"),
 _given = os.environ.get("FLAMBEAU_SEED")
 SEEDS = [int(_given)] if _given else random.Random(os.environ["FLAMBEAU_RUN"]).sample(range(1 << 30), 25)
 STEPS = []
+PLAIN = []  # those without an effect that keeps a call from being skipped
 
 
 class World:
@@ -43,16 +46,20 @@ class World:
         self.drop, self.norm = nn.Dropout(0.5), nn.BatchNorm1d(4)
         self.kept, self.numbers, self.log = [], [], []
         self.count, self.factor, self.window = 0, 0.1, None
+        self.views = [self.buffers[0][1], self.buffers[0].view(-1)[2:6], self.params[0].detach()[2], self.buffers[3][:, 1]]
+        self.scale = 0.5
 
     def seen(self):
-        return [self.params, [p.grad for p in self.params], self.buffers, self.aliases, self.outside, self.kept, self.numbers,
-                self.log, self.count, list(self.norm.buffers()), torch.get_rng_state(), self.opt.state_dict()["state"]]
+        return [self.views, self.params, [p.grad for p in self.params], self.buffers, self.aliases, self.outside, self.kept,
+                self.numbers, self.log, self.count, list(self.norm.buffers()), torch.get_rng_state(),
+                self.opt.state_dict()["state"]]
 
 
 def snapshot(value):
     """A value as data that later calls cannot change."""
     if isinstance(value, torch.Tensor):
-        return (str(value.dtype), value.stride(), value.requires_grad, value._version, value.detach().numpy().copy())
+        return (str(value.dtype), value.stride(), value.requires_grad, value.is_leaf, value._version,
+                value.detach().numpy().copy())
     if isinstance(value, (list, tuple)):
         return [snapshot(v) for v in value]
     if isinstance(value, dict):
@@ -95,6 +102,11 @@ def step(function):
     return function
 
 
+def plain(function):
+    PLAIN.append(function)
+    return step(function)
+
+
 # ------------------------------------------------------------------------------------------------------- computing
 step(lambda w, p, c: p.append(getattr(torch, c.unary)(c.first(p).clamp(-3, 3))))
 step(lambda w, p, c: p.append(getattr(torch, c.binary)(square(c.first(p)), square(c.second(p)))))
@@ -129,30 +141,44 @@ step(lambda w, p, c: p.extend([torch.rand(4, 4), torch.randn(4)]))
 step(lambda w, p, c: p.append(w.drop(square(c.first(p)))))
 step(lambda w, p, c: p.append(w.norm(square(c.first(p)).clamp(-3, 3) + torch.eye(4))))
 step(lambda w, p, c: torch.manual_seed(w.count))
+step(lambda w, p, c: p.append(w.views[c.i % 4] * 0.5))
+step(lambda w, p, c: p.append(w.views[c.i % 4]))
+step(lambda w, p, c: p.append(w.scale * c.first(p)))
+step(lambda w, p, c: p.append(square(c.first(p)).as_strided((2, 2), (1, 2), 1)))
+step(lambda w, p, c: p.append(square(c.first(p)).clone().mul_(0.5).add_(1)))
+step(lambda w, p, c: p.append(square(c.first(p)).unbind(0)[c.k % 4]))
+step(lambda w, p, c: p.append(square(c.first(p)).unfold(0, 2, 1).sum(-1)))
+step(lambda w, p, c: p.append(square(c.first(p)).diagonal()))
+step(lambda w, p, c: p.append(torch.full_like(square(c.first(p)).t(), c.number)))
+step(lambda w, p, c: p.append(torch.arange(8.0)[::2]))
+step(lambda w, p, c: p.append(square(c.first(p)) * (2 if square(c.first(p)).requires_grad else 3)))
+step(lambda w, p, c: p.append(square(c.first(p)).view(2, 2, 4).permute(2, 0, 1)[:, 0] if c.first(p).is_contiguous() else p[-1]))
+step(lambda w, p, c: p.append(torch.autograd.grad((w.params[0] * square(c.first(p)).detach()).sin().sum(), w.params[0])[0]))
+PLAIN += [s for s in STEPS if "manual_seed" not in s.__code__.co_names]
 
 
 # -------------------------------------------------------------------------------------------------- changing in place
-@step
+@plain
 @torch.no_grad()
 def change_a_buffer(w, p, c):
     target, value = w.buffers[c.i % 4], square(c.second(p).detach())
     getattr(target, c.inplace)((value[:target.shape[0]] if target.dim() == 2 else value[0]) * 0.5)
 
 
-@step
+@plain
 @torch.no_grad()
 def change_an_alias(w, p, c):
     w.aliases[c.i % 5].mul_(0.9).add_(0.1)
     p.append(square(w.aliases[c.j % 5]) + 1)
 
 
-@step
+@plain
 @torch.no_grad()
 def change_a_slice(w, p, c):
     w.buffers[0][c.i % 4] = c.second(p).detach().mean()
 
 
-@step
+@plain
 def fill_rows(w, p, c):
     rows = torch.zeros(4, 4)
     for n in range(3):
@@ -160,7 +186,7 @@ def fill_rows(w, p, c):
     p.append(rows)
 
 
-@step
+@plain
 def move_rows(w, p, c):
     t = square(c.first(p)).clone()
     t[1:] = t[:-1].clone()
@@ -168,7 +194,7 @@ def move_rows(w, p, c):
     p.append(t)
 
 
-@step
+@plain
 @torch.no_grad()
 def refill(w, p, c):
     w.buffers[c.i % 4].fill_(0.1 * (w.count % 4)) if c.k % 2 else w.buffers[c.i % 4].zero_()
@@ -229,7 +255,7 @@ def raise_one(w, p, c):
 
 
 # ----------------------------------------------------------------------------------------------------------- gradients
-@step
+@plain
 def backward(w, p, c):
     tracked = [t.sum() for t in p[-4:] if t.requires_grad]
     if tracked:
@@ -237,7 +263,7 @@ def backward(w, p, c):
         p[:] = [t.detach() for t in p]
 
 
-@step
+@plain
 def update(w, p, c):
     nn.utils.clip_grad_value_(w.params, 1.0)
     w.opt.step()
@@ -259,20 +285,63 @@ def hook(w, p, c):
     p.append(t.tanh())
 
 
-@step
+@plain
 def derivatives(w, p, c):
     x = square(c.first(p)).detach().clamp(-1, 1).requires_grad_()
     slope, = torch.autograd.grad((x ** 3).sum(), x, create_graph=True)
     p.append(torch.autograd.grad(slope.sum(), x)[0])
 
 
-# ------------------------------------------------------------------------------------------------------------- the test
-def program(seed):
-    draw = random.Random(seed)
-    steps = [(draw.choice(STEPS), Choice(draw)) for _ in range(draw.randrange(3, 14))]
+# -------------------------------------------------------------------------------------------------------- between the calls
+def put(owner, name, value):
+    return lambda w: setattr(owner(w), name, value())
 
-    def run(world, x, y):
-        world.count += 1
+
+def quietly(change):
+    """A change of memory without history."""
+    def act(w):
+        with torch.no_grad():
+            change(w)
+    return act
+
+
+def first(w):
+    return w.params[0]
+
+
+ACTS = [
+    put(lambda w: w, "factor", lambda: 0.2), put(lambda w: w, "scale", lambda: 1),
+    put(lambda w: w, "scale", lambda: torch.tensor(0.25)), lambda w: w.drop.eval(), lambda w: w.drop.train(),
+    put(lambda w: w.drop, "p", lambda: 0.2), lambda w: w.norm.eval(), put(lambda w: w.norm, "momentum", lambda: None),
+    quietly(lambda w: w.buffers[0].mul_(1.1)), quietly(lambda w: first(w).mul_(0.9)), quietly(lambda w: w.aliases[2].add_(0.1)),
+    lambda w: first(w).requires_grad_(False), lambda w: first(w).requires_grad_(), lambda w: w.params[1].requires_grad_(False),
+    lambda w: w.opt.zero_grad(), lambda w: w.opt.zero_grad(set_to_none=False), lambda w: w.opt.state.clear(),
+    put(first, "grad", lambda: torch.ones(4, 4).t()), put(first, "grad", lambda: torch.ones(4, 8)[:, ::2]),
+    put(first, "data", lambda: torch.linspace(0, 1, 32).view(4, 8)[:, ::2]), put(first, "data", lambda: torch.eye(4)),
+    put(lambda w: w.buffers[2], "data", lambda: torch.ones(2, 4)), lambda w: w.outside[0].__setitem__(0, 0.3),
+    lambda w: w.views.__setitem__(0, w.buffers[0][2]), lambda w: w.views.__setitem__(1, torch.ones(4)),
+    lambda w: w.views.__setitem__(2, w.params[1].detach()), lambda w: w.views.__setitem__(3, w.params[1]),
+    lambda w: w.views.__setitem__(0, first(w)[1]), lambda w: w.buffers.__setitem__(1, w.buffers[0][0]),
+    lambda w: w.buffers[3].requires_grad_(), lambda w: w.buffers[3].requires_grad_(False),
+    lambda w: w.opt.param_groups[0].update(lr=0.05), lambda w: w.opt.param_groups[0].update(weight_decay=0.01)]
+
+
+def argument(draw, make):
+    x = torch.tensor(make.randn(12, 4).astype(np.float32))
+    kinds = [lambda: x[:4].clone()] * 3 + [
+        lambda: x[2:6], lambda: x[:4].t(), lambda: x[:4].clone().requires_grad_(), lambda: x[:4].clone().requires_grad_() * 2,
+        lambda: x[::3], lambda: x[1:2].expand(4, 4)]
+    return draw.choice(kinds)()
+
+
+# ------------------------------------------------------------------------------------------------------------- the test
+def program(seed, among, world):
+    draw = random.Random(seed)
+    steps = [(draw.choice(among), Choice(draw)) for _ in range(draw.randrange(2, 14 if among is STEPS else 9))]
+
+    def run(x, y):
+        if among is STEPS:
+            world.count += 1
         pool = [x, y, world.params[0] * 1.0, world.buffers[0] + 0.0]
         for function, choice in steps:
             function(world, pool, choice)
@@ -281,21 +350,34 @@ def program(seed):
     return run
 
 
-def calls(seed, wrap):
-    """What can be seen after each of seven calls, and the wrapped function."""
-    world, make, found = World(seed), np.random.RandomState(seed + 1), []
-    function = wrap(program(seed))
+def used(results, how):
+    """What a caller does with the results."""
+    tracked = [t for t in results if t.requires_grad and not t.is_leaf]
+    if how == 0 and tracked:
+        tracked[0].sum().backward(retain_graph=True)
+    elif how == 1:
+        with torch.no_grad():
+            results[1].add_(1)
+
+
+def calls(seed, wrap, among):
+    """What can be seen after each of ten calls, and the wrapped function."""
+    world, make, draw, found = World(seed), np.random.RandomState(seed + 1), random.Random(seed + 2), []
+    function = wrap(program(seed, among, world))
     torch.manual_seed(seed)
-    for n in range(7):
-        x, y = (torch.tensor(make.randn(9, 4).astype(np.float32)) for _ in range(2))
-        x, y = x[n % 4:n % 4 + 4] if n % 3 == 2 else x[:4].clone(), y[:4].clone()
-        if n == 5:
-            world.factor = world.opt.param_groups[0]["lr"] = 0.03
+    for n in range(10):
+        x, y = argument(draw, make), torch.tensor(make.randn(4, 4).astype(np.float32))
         try:
-            result = function(world, x, x if n % 4 == 3 else y)
+            if n > 2 and n % 2:
+                draw.choice(ACTS)(world)
+            result = function(x, x if n % 4 == 3 else y)
+            used(result, draw.randrange(4))
         except (RuntimeError, ValueError, IndexError) as error:
             result = type(error).__name__
-        found.append(snapshot([result, x, *world.seen()]))
+        try:
+            found.append(snapshot([result, x, *world.seen()]))
+        except RuntimeError as error:  # a view whose history is forbidden
+            found.append(type(error).__name__)
     return found, function
 
 
@@ -312,13 +394,22 @@ def follow(function):
 runs: list[int] = []  # how often native programs ran
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_random_programs(seed):
-    expected, _ = calls(seed, lambda f: f)
-    got, fn = calls(seed, follow)
+def compare(seed, wrap, among):
+    expected, _ = calls(seed, lambda f: f, among)
+    got, function = calls(seed, wrap, among)
     for n, (a, b) in enumerate(zip(expected, got)):
         same(a, b, Tolerance(5e-4, 5e-5), f"FLAMBEAU_SEED={seed}, call {n}")
-    runs.append(fn.paths.runs)
+    return function
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_programs(seed):
+    runs.append(compare(seed, follow, STEPS).paths.runs)
+
+
+@pytest.mark.parametrize("seed", SEEDS[:12])
+def test_random_programs_without_effects(seed):
+    compare(seed, torch.compile, PLAIN)
 
 
 def test_programs_ran():

@@ -199,9 +199,9 @@ def test_numbers_and_sizes_of_which_some_are_special():
     def f(x, k):
         y = x * k
         return y.sum(), y.sum(0), F.mse_loss(x, y), torch.cat([x, y], 0)
-    cases = [(2, 3, 1.5), (3, 4, 2.5), (1, 3, 2.5), (3, 1, 2.5), (1, 1, 0.5), (0, 3, 0.5), (4, 5, float("nan")), (4, 5, -0.0),
-             (4, 5, 0.0)]
+    cases = [(2, 3, 1.5), (3, 4, 2.5), (1, 3, 2.5), (3, 1, 2.5), (1, 1, 0.5), (4, 5, float("nan")), (4, 5, -0.0), (4, 5, 0.0)]
     agree(lambda: (f,), [(torch.ones(a, b) * 2, k) for a, b, k in cases for _ in range(2)])
+    agree(lambda: (f,), [(torch.ones(0, 3), 0.5)] * 3, goes="follow")
 
 
 # --------------------------------------------------------------------------------------------------------- operations

@@ -48,7 +48,8 @@ def test_movements(worlds, dtype, async_op, contiguous):
 
 @pytest.mark.parametrize("program", [programs.uneven, programs.to_others, programs.objects, programs.groups, programs.futures,
                                      programs.coalesced, programs.empties, programs.unwaited, programs.methods,
-                                     programs.options, programs.profiled, programs.nested],
+                                     programs.options, programs.profiled, programs.nested,
+                                     programs.local_sgd],
                          ids=lambda p: p.__name__)
 def test_program(worlds, program):
     same(worlds, program)
@@ -145,10 +146,15 @@ def test_reductions_over_nccl(worlds, args):
 @pytest.mark.parametrize("program,args", [(programs.movements, ("float32", True, False)),
                                           (programs.movements, ("int32", False, True)), (programs.uneven, ()),
                                           (programs.objects, ()), (programs.premul, ()),
-                                          (programs.reduce_scatter_tensor, ("float32",)),
+                                          (programs.reduce_scatter_tensor, ("float32",)), (programs.in_a_ring, ()),
                                           (programs.coalesced, ())], ids=lambda v: getattr(v, "__name__", str(v)))
 def test_programs_over_nccl(worlds, program, args):
     assert worlds[0](programs.over_nccl, program, *args) == worlds[0](program, *args)
+
+
+def test_processes_on_one_gpu_are_refused_in_words(worlds):
+    for rank, said in enumerate(worlds[0](programs.over_nccl, programs.on_one_device)):
+        assert f"[rank {rank}]" in said and f"ranks {list(range(worlds[0].size))} use the same device, GPU 0 of here" in said
 
 
 # Wrong calls ------------------------------------------------------------------------------------------------------------

@@ -1,7 +1,9 @@
 """What happens to real jobs when something goes wrong: a rank dies, hangs, never comes, or does something else."""
 
+import contextlib
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -170,6 +172,31 @@ def test_too_many_failures(tmp_path):
     assert code == 1 and text.count("ValueError: always") >= 2 and "the job has failed" in text, text
 
 
+@pytest.mark.parametrize("victim,said", [(1, "the launcher of machine 1 has ended"), (0, "The process that serves it has")])
+def test_a_machine_that_is_gone_ends_the_others(tmp_path, victim, said):
+    """Its launcher and its workers die at once; the other launcher ends, though it might restart its own."""
+    script, there = tmp_path / "program.py", tmp_path / "there"
+    script.write_text(f"{START}\nopen({str(there)!r} + str(rank), 'w').close()\nwhile True:\n    d.all_reduce(x)\n"
+                      "    time.sleep(0.05)\n")
+    with socket.create_server(("", 0)) as free:
+        port = str(free.getsockname()[1])
+    launchers = [subprocess.Popen([sys.executable, "-m", "flambeau.distributed.run", "--nnodes", "2", "--node-rank", str(node),
+                                   "--master-addr", "localhost", "--master-port", port, "--max-restarts", "2", str(script)],
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+                 for node in range(2)]
+    try:
+        while not all((tmp_path / f"there{rank}").exists() for rank in range(2)):
+            time.sleep(0.05)
+            assert launchers[0].poll() is None
+        os.killpg(launchers[victim].pid, signal.SIGKILL)
+        text = launchers[1 - victim].communicate(timeout=60)[0]
+        assert launchers[1 - victim].returncode == 1 and said in text, text
+    finally:
+        for launcher in launchers:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(launcher.pid, signal.SIGKILL)
+
+
 def test_a_collective_that_hangs_names_the_ranks(tmp_path):
     _, text, _ = launch(tmp_path, """
         if rank == 1:
@@ -182,6 +209,17 @@ def test_a_collective_that_hangs_names_the_ranks(tmp_path):
         """, TIMEOUT="1")
     assert "Timed out after 1000 ms in all_reduce(torch.float32, 5, SUM), operation 2" in text, text
     assert "rank 1: last was all_reduce(torch.float32, 3, SUM), operation 1" in text, text
+
+
+def test_a_rank_that_is_stopped_is_named(tmp_path):
+    """SIGSTOP: it neither ends nor answers, and the launcher kills it after the others have raised."""
+    code, text, _ = launch(tmp_path, """
+        if rank == 1:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        d.all_reduce(f.ones(5))
+        """, TIMEOUT="1")
+    assert code == 1 and "rank 1: does not answer (it has ended, is stopped, or never came)" in text, text
+    assert "rank 0 failed first" in text, text
 
 
 def test_a_rank_that_never_comes_is_named(tmp_path):

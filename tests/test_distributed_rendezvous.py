@@ -244,6 +244,34 @@ def test_under_mpiexec(program):
     check(together([[mpiexec, "-n", "2", sys.executable, program]], [{}]), 2)
 
 
+MIXED = """
+import os
+import flambeau as f, flambeau.distributed as d
+from flambeau.distributed import nccl
+nccl.library = lambda: type("played", (), {"available": True})  # nothing on a GPU is asked for
+d.init_process_group("nccl")
+try:
+    d.new_group([d.get_rank()], backend="gloo", use_local_synchronization=True)
+except RuntimeError as error:
+    assert "which is started by all processes of the world" in str(error)
+group = d.new_group([1, 0], backend="gloo")
+x = f.ones(2) * (d.get_rank() + 1)
+d.all_reduce(x, group=group)
+alone = d.new_group([d.get_rank()], backend="gloo", use_local_synchronization=True)
+d.all_reduce(x, group=alone)
+os.write(1, f"sum {x.tolist()}\\n".encode())
+d.destroy_process_group()
+"""
+
+
+def test_a_group_of_mpi_in_a_world_of_nccl(tmp_path):
+    pytest.importorskip("mpi4py", reason="the extra 'mpi' is not installed")
+    (tmp_path / "mixed.py").write_text(MIXED)
+    launcher = [sys.executable, "-m", "flambeau.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    text = together([[*launcher, str(tmp_path / "mixed.py")]], [{}])
+    assert text.count("sum [3.0, 3.0]") == 2, text
+
+
 def test_two_machines(program):
     """Two launchers, as on two machines, that number themselves."""
     port = free_port()

@@ -37,6 +37,20 @@ def opened(v):
 
 
 JAGGED = {
+    "PyTorch's names": lambda t, x: (x._values, x._offsets, x._lengths, x._ragged_idx, x._get_max_seqlen(),
+                                     x._get_min_seqlen()),
+    "special functions": lambda t, x: (t.special.i1(x), t.special.ndtr(x), t.special.erfcx(x), t.special.xlog1py(x, abs(x)),
+                                       t.special.entr(x)),
+    "tests of elements": lambda t, x: (x.isposinf(), x.isneginf(), x.isreal(), x.positive(), x.conj(), x.real, x.short(),
+                                       x.byte()),
+    "several results": lambda t, x: tuple(t.frexp(x)),
+    "reflected division": lambda t, x: (2.0 / (x.abs() + 1), x.float_power(2)),
+    "of two": lambda t, x: (t.max(x, x * 0), t.min(x, other=x * 0), t.bmm(x, mat2=t.ones(2, 3, 2))),
+    "batch and ragged dimension": lambda t, x: [getattr(t, name)(x, dim=(0, 1), keepdim=kept)
+                                                for name in ("sum", "mean", "amax", "amin") for kept in (False, True)],
+    "chunks of parts": lambda t, x: (x.chunk(2, dim=0), t.chunk(x, chunks=1)),
+    "where a mask says": lambda t, x: (lambda y: t.masked_select(y, y > 1))(t.nested.nested_tensor(
+        [t.arange(3.0), t.arange(4.0)], layout=t.jagged)),
     "facts": lambda t, x: (x.is_nested, x.dim(), x.numel(), x.size(0), x.size(2), x.offsets(), x.values(), len(x)),
     "padded": lambda t, x: (x.to_padded_tensor(-1.0), t.nested.to_padded_tensor(x, 0.0, (2, 4, 3)),
                             x.to_padded_tensor(0.0, (2, 2, 3))),

@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import pathlib
+import re
 import socket
 import subprocess
 import sys
@@ -32,7 +33,8 @@ def test_every_way_trains_as_one_process_does(processes):
 
 
 def losses(said):
-    return [float(line.split()[-1]) for line in said.splitlines() if " loss " in line]
+    """What is printed after the word, six digits of it: another process may print before the line ends."""
+    return [float(number) for number in re.findall(r" loss (\d+\.\d{6})", said)]
 
 
 LOSSES = {  # PyTorch 2.13's own, under torchrun with as many processes

@@ -87,8 +87,21 @@ def _apply_linear(row: Any, args: tuple[Any, ...]) -> tuple[Tensor, ...]:
                                                                         (int, float, complex)) or name != "other" else 0
 
     with _computing_tangents(grad_enabled()):
-        made = row(*[swap(a, name) for a, name in zip(args, row.args)])
+        try:
+            made = row(*[swap(a, name) for a, name in zip(args, row.args)])
+        except RuntimeError:  # a view that the tensor has and its tangent, with other strides, has not
+            if not row.view or tangent_of(args[0]).stride() == args[0].stride():
+                raise
+            set_tangent(args[0], _laid_out_as(args[0], tangent_of(args[0])))
+            made = row(*[swap(a, name) for a, name in zip(args, row.args)])
     return made if made.__class__ is tuple else (made,)
+
+
+def _laid_out_as(tensor: Tensor, tangent: Tensor) -> Tensor:
+    """The tangent in memory of its own, in the order of the tensor's."""
+    order = sorted(range(tensor.dim()), key=lambda d: -tensor.stride(d))
+    back = sorted(range(tensor.dim()), key=order.__getitem__)
+    return tangent.permute(order).contiguous().permute(back)
 
 
 def _transpose_twice(row: Any, args: tuple[Any, ...], results: Any, outs: tuple[Any, ...],

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 
 from .stores import PrefixStore, Store
 
-__all__ = ["Agent", "Failure", "Plan", "WorkersFailed"]
+__all__ = ["Agent", "AgentGone", "Failure", "Plan", "WorkersFailed"]
 
 
 @dataclass
@@ -73,13 +73,21 @@ class WorkersFailed(Exception):
         super().__init__("\n".join(lines))
 
 
+class AgentGone(Exception):
+    """The launcher of another machine has ended: nobody can start its workers anew, or say how they ended."""
+
+
 class Agent:
     """Runs the workers of one machine."""
+
+    GONE = "a launcher is gone"  # which one: the store says so when its connection breaks
 
     def __init__(self, plan: Plan, store: Store):
         self.plan, self.store = plan, PrefixStore(f"run {plan.run_id}", store)
         self.processes: list[subprocess.Popen[bytes]] = []
         self.attempt = 0
+        if plan.nodes > 1:
+            self.store.leave_behind(self.GONE, str(plan.node))
         self.counts = self._counts()
 
     def _counts(self) -> list[int]:
@@ -97,14 +105,21 @@ class Agent:
             while True:
                 failures = self._attempt()
                 if not failures:
+                    if self.plan.nodes > 1:
+                        self.store.leave_behind("", "")
                     return
                 if self.attempt >= self.plan.max_restarts:
                     raise WorkersFailed(failures)
+                self._look()
                 self.attempt += 1
                 print(f"[flambeau.distributed.run] {WorkersFailed(failures)}\n[flambeau.distributed.run] starting all workers "
                       f"again: restart {self.attempt} of {self.plan.max_restarts}", file=sys.stderr, flush=True)
         finally:
             self._end_workers()
+
+    def _look(self) -> None:
+        if self.plan.nodes > 1 and self.store.check([self.GONE]):
+            raise AgentGone(f"the launcher of machine {self.store.get(self.GONE).decode()} has ended")
 
     def _told_to_end(self, signum: int, frame: Any) -> None:
         self._end_workers()
@@ -132,15 +147,17 @@ class Agent:
                 if all(code == 0 for code in codes):
                     if plan.nodes == 1 or self._everybody(over, failed):
                         return []
+                    self._look()
                     self._tell([])
                     return self._heard()
+                self._look()
                 time.sleep(plan.interval)
 
     def _everybody(self, over: str, failed: str) -> bool:
         """Whether the workers of all machines have ended well."""
         if self.store.add(over, 1) == self.plan.nodes:
             self.store.set(f"{over}/all", "1")
-        while not self.store._wait_any([f"{over}/all", failed], 60.0):
+        while not self.store._wait_any([f"{over}/all", failed, self.GONE], 60.0):
             pass
         return self.store.check([f"{over}/all"])
 
@@ -152,7 +169,8 @@ class Agent:
         found = []
         for node in range(self.plan.nodes):
             key = f"failures/{self.attempt}/{node}"
-            if self.store._wait([key], 10.0):
+            self.store._wait_any([key, self.GONE], 10.0)
+            if self.store.check([key]):
                 found += [Failure(**f) for f in json.loads(self.store.get(key))]
         return sorted(found, key=lambda f: f.when)
 

@@ -88,7 +88,7 @@ def _make_world(backend: str, store: Store, rank: int, size: int, timeout: datet
                 device: Any) -> None:
     # A store may serve several worlds, one after another: each rank counts its own.
     store = PrefixStore(f"world {store.add(f'worlds of rank {rank}', 1)}", store)
-    if size > 1 and communicator is None and set(BackendConfig(backend).device_backend_map.values()) != {Backend.NCCL}:
+    if size > 1 and communicator is None and _needs_mpi(backend):
         from .mpi.start import start
         communicator = start(store, rank, size, timeout)
     elif size > 1:
@@ -130,9 +130,11 @@ def new_group(ranks: Any = None, timeout: datetime.timedelta | None = None, back
         return None
     if not use_local_synchronization and default.size() > 1:
         default.engine(default.home).agree(f"new_group({chosen})").wait()
+    spec = (backend or repr(default.config)).lower()
+    if default.communicator is None and default.size() > 1 and _needs_mpi(spec):
+        _start_mpi(default, use_local_synchronization)
     if own not in chosen:
         return GroupMember.NON_GROUP_MEMBER
-    spec = (backend or repr(default.config)).lower()
     made = ProcessGroup(spec, chosen, own, timeout or default.timeout, name,
                         None if default.store is None else PrefixStore(f"group {name}", default.store),
                         group_desc or "undefined", default.monitor)
@@ -143,6 +145,19 @@ def new_group(ranks: Any = None, timeout: datetime.timedelta | None = None, back
         communicator = default.communicator.Create_group(everybody.Incl(chosen), zlib.crc32(name.encode()) & 0x7fff)
     _enter(made, communicator)
     return made
+
+
+def _needs_mpi(spec: str) -> bool:
+    return set(BackendConfig(spec).device_backend_map.values()) != {Backend.NCCL}
+
+
+def _start_mpi(default: ProcessGroup, local: bool) -> None:
+    """Starts MPI in a world that has done without it: a group for tensors of CPUs in one of NCCL's."""
+    if local:
+        raise RuntimeError("new_group(use_local_synchronization=True): this group needs MPI, which is started by all "
+                           "processes of the world together: say init_process_group('cpu:gloo,cuda:nccl')")
+    from .mpi.start import start
+    default.communicator = start(PrefixStore("mpi", default.store), default.rank(), default.size(), default.timeout)
 
 
 def _chosen(default: ProcessGroup, ranks: Any, sort: bool) -> list[int]:

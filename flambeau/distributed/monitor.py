@@ -93,7 +93,7 @@ class Monitor:
                 if self.store._wait([key], _ANSWERS):
                     lines.append(f"  rank {rank}: last was {self.store.get(key).decode()}")
                 else:
-                    lines.append(f"  rank {rank}: does not answer (it has ended, or never came)")
+                    lines.append(f"  rank {rank}: does not answer (it has ended, is stopped, or never came)")
             return "\n".join(lines)
         except DistError as error:
             return f"  (nobody can be asked: {error})"

@@ -66,32 +66,62 @@ class Lane:
 
     def __init__(self, index: int):
         from .. import cuda
-        self.index, self.cuda, self.own = index, cuda, cuda.Stream(index)
+        from ..backends.cuda import driver, streams
+        self.index, self.machine, self.current = index, driver.machine(), streams.current
+        self.own = cuda.Stream(index)
+        self.mark = self.machine.new_event(False)  # where an operation may begin: known to the stream as soon as it waits
+        self.spare: list[int] = []                 # events that nobody refers to any more
+        self.side: Any = None
 
     def begin(self) -> int:
         """The stream for an operation, on which it comes after all that the device was given."""
-        self.side = None if self.cuda.is_current_stream_capturing() else self.own
+        self.machine.activate(self.index)
+        here = self.current.streams.get(self.index, 0)
+        self.side = None if self.current.capture is not None else self.own
         if self.side is None:
-            return self.cuda.current_stream(self.index).cuda_stream
-        self.side.wait_stream(self.cuda.current_stream(self.index))
-        return self.side.cuda_stream
+            return here
+        self.machine.record(self.mark, here)
+        self.machine.wait(self.own.cuda_stream, self.mark)
+        return self.own.cuda_stream
 
     def use(self, tensor: Tensor) -> None:
         """Memory that an operation reads or writes is not given away before it is done."""
         if self.side is not None:
             tensor.record_stream(self.side)
 
-    def end(self) -> Any:
+    def end(self) -> Passed | None:
         """The event after the operation; None where all later work comes after it anyway."""
-        return None if self.side is None else self.side.record_event()
-
-    def follow(self, event: Any) -> None:
-        """The current stream waits for an operation."""
-        self.cuda.current_stream(self.index).wait_event(event)
+        if self.side is None:
+            return None
+        made = Passed(self, self.spare.pop() if self.spare else self.machine.new_event(False))
+        self.machine.record(made.handle, self.own.cuda_stream)
+        return made
 
     def place(self) -> str:
         """Which GPU of which machine it is."""
-        return f"GPU {self.cuda.get_device_properties(self.index).uuid} of {socket.gethostname()}"
+        from ..cuda import get_device_properties
+        return f"GPU {get_device_properties(self.index).uuid} of {socket.gethostname()}"
+
+
+class Passed:
+    """A point on NCCL's stream."""
+
+    __slots__ = ("handle", "lane")
+
+    def __init__(self, lane: Lane, handle: int):
+        self.lane, self.handle = lane, handle
+
+    def query(self) -> bool:
+        return self.lane.machine.has_passed(self.handle)
+
+    def follow(self) -> None:
+        """The current stream waits for it."""
+        lane = self.lane
+        lane.machine.activate(lane.index)
+        lane.machine.wait(lane.current.streams.get(lane.index, 0), self.handle)
+
+    def __del__(self) -> None:
+        self.lane.spare.append(self.handle)
 
 
 class Queued:
@@ -101,7 +131,8 @@ class Queued:
     on_device = True
 
     def __init__(self, lane: Any, communicator: Any, host: bool):
-        self.lane, self.communicator, self.host, self.event, self.over = lane, communicator, host, None, False
+        self.lane, self.communicator, self.host, self.over = lane, communicator, host, False
+        self.event: Passed | None = None
 
     def done(self) -> bool:
         return self.event is None or self.event.query()
@@ -113,7 +144,7 @@ class Queued:
                 return False
             time.sleep(1e-4)
         if self.event is not None:
-            self.lane.follow(self.event)
+            self.event.follow()
         self.over = True
         return True
 

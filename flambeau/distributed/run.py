@@ -14,7 +14,8 @@ import sys
 import uuid
 from typing import Any
 
-from .agent import Agent, Plan, WorkersFailed
+from .agent import Agent, AgentGone, Plan, WorkersFailed
+from .errors import DistError
 from .stores import Store
 from .tcp_store import TCPStore
 
@@ -188,6 +189,9 @@ def main(args: list[str] | None = None) -> None:
         print(f"[flambeau.distributed.run] the job has failed: {error}", file=sys.stderr, flush=True)
         code = error.failures[0].code
         raise SystemExit(code if code > 0 else 128 - code) from None
+    except (AgentGone, DistError) as error:
+        print(f"[flambeau.distributed.run] the job has failed: {error}", file=sys.stderr, flush=True)
+        raise SystemExit(1) from None
 
 
 if __name__ == "__main__":

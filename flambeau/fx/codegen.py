@@ -22,8 +22,8 @@ _INFIX = {operator.add: "{} + {}", operator.sub: "{} - {}", operator.mul: "{} * 
           operator.lshift: "{} << {}", operator.rshift: "{} >> {}", operator.pow: "{} ** {}"}
 # The same by the names of `operator`: what PyTorch's programs ask for.
 magic_methods = {function.__name__: form for function, form in _INFIX.items()}
-reflectable_magic_methods = {name: form for name, form in magic_methods.items() if form.count("{}") == 2 and name not in (
-    "lt", "le", "eq", "ne", "gt", "ge")}
+reflectable_magic_methods = {name: form for name, form in magic_methods.items()
+                             if form.count("{}") == 2 and not hasattr(object, f"__{name}__")}  # comparisons have no __rlt__
 inplace_methods = {f"i{name.rstrip('_')}": form.replace(" {}", "= {}") for name, form in reflectable_magic_methods.items()
                    if name != "getitem"} | {"setitem": "{}[{}] = {}"}
 

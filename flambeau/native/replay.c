@@ -84,6 +84,7 @@ struct replay {
     double *numbers;
     long header, array_slot, node_slot, counter_slot, value_slot, weak_slot, dict_slot;  // offsets in objects
     void *none, *no, *array_type, *name_grad, *name_base, *name_inference, *name_counter, *name_dict, *name_hooks, *leaf_type;
+    void *numeric[3];                               // types of numbers
     struct rule *rules; long n_rules;
     struct window *arguments; long n_arguments;
     struct window *found; long n_found;             // gradients that are added to
@@ -200,9 +201,11 @@ static int read_numbers(const struct replay *r) {
         const struct number *read = r->reads + n;
         void *found = py.dict_get(read->container, read->name);
         if (found && read->index >= 0) found = py.tuple_get(found, read->index);
-        if (found && read->type && TYPE(found) != read->type) return 0;
-        double value = found ? py.as_double(found) : -1;
-        if (!found || (value == -1 && py.error())) { py.clear_error(); return 0; }
+        if (!found) { py.clear_error(); return 0; }
+        void *type = TYPE(found);
+        if (read->type ? type != read->type : type != r->numeric[0] && type != r->numeric[1] && type != r->numeric[2]) return 0;
+        double value = py.as_double(found);
+        if (value == -1 && py.error()) { py.clear_error(); return 0; }
         r->numbers[n] = value;
     }
     return 1;

@@ -19,28 +19,12 @@ __all__ = ["Threshold", "ReLU", "RReLU", "Hardtanh", "ReLU6", "Sigmoid", "Hardsi
 
 
 class Threshold(Layer, function=F.threshold):
-    """x where it is above the threshold, value elsewhere.
-
-    Shapes: Any shape, kept.
-
-    >>> nn.Threshold(1.0, 0.0)(torch.tensor([0.5, 2.0]))
-    tensor([0., 2.])
-    """
-
     threshold: float
     value: float
     inplace: bool = False
 
 
 class ReLU(Layer, function=F.relu):
-    """max(x, 0).
-
-    Shapes: Any shape, kept.
-
-    >>> nn.ReLU()(torch.tensor([-1.0, 2.0]))
-    tensor([0., 2.])
-    """
-
     inplace: bool = False
 
 
@@ -131,125 +115,47 @@ class Tanh(Module):
 
 
 class SiLU(Layer, function=F.silu):
-    """x * sigmoid(x).
-
-    Shapes: Any shape, kept.
-
-    >>> nn.SiLU()(torch.tensor([0.0, 1.0]))
-    tensor([0.0000, 0.7311])
-    """
-
     inplace: bool = False
 
 
 class Mish(Layer, function=F.mish):
-    """x * tanh(softplus(x)).
-
-    Shapes: Any shape, kept.
-
-    >>> nn.Mish()(torch.tensor([0.0, 1.0]))
-    tensor([0.0000, 0.8651])
-    """
-
     inplace: bool = False
 
 
 class Hardsigmoid(Layer, function=F.hardsigmoid):
-    """relu6(x + 3) / 6.
-
-    Shapes: Any shape, kept.
-
-    >>> nn.Hardsigmoid()(torch.tensor([-4.0, 0.0, 4.0]))
-    tensor([0.0000, 0.5000, 1.0000])
-    """
-
     inplace: bool = False
 
     extra_repr = Module.extra_repr
 
 
 class Hardswish(Layer, function=F.hardswish):
-    """x * relu6(x + 3) / 6.
-
-    Shapes: Any shape, kept.
-
-    >>> nn.Hardswish()(torch.tensor([-4.0, 1.0, 4.0]))
-    tensor([-0.0000, 0.6667, 4.0000])
-    """
-
     inplace: bool = False
 
     extra_repr = Module.extra_repr
 
 
 class SELU(Layer, function=F.selu):
-    """elu scaled so that mean and variance are kept.
-
-    Shapes: Any shape, kept.
-
-    >>> nn.SELU()(torch.tensor([-1.0, 1.0]))
-    tensor([-1.1113,  1.0507])
-    """
-
     inplace: bool = False
 
 
 class ELU(Layer, function=F.elu):
-    """max(0, x) + min(0, alpha * (exp(x) - 1)).
-
-    Shapes: Any shape, kept.
-
-    >>> nn.ELU()(torch.tensor([-1.0, 1.0]))
-    tensor([-0.6321,  1.0000])
-    """
-
     alpha: float = 1.0
     inplace: bool = False
 
 
 class CELU(ELU, function=F.celu):
-    """max(0, x) + min(0, alpha * (exp(x / alpha) - 1)).
-
-    Shapes: Any shape, kept.
-
-    >>> nn.CELU()(torch.tensor([-1.0, 1.0]))
-    tensor([-0.6321,  1.0000])
-    """
+    pass
 
 
-class GLU(Layer, function=F.glu):
-    """One half along dim times the sigmoid of the other.
-
-    Shapes: (*, 2 n) to (*, n).
-
-    >>> nn.GLU()(torch.tensor([1.0, 2.0, 0.0, 0.0]))
-    tensor([0.5000, 1.0000])
-    """
-
+class GLU(Layer, function=F.glu, shapes="(*, 2 n) to (*, n)."):
     dim: int = -1
 
 
 class GELU(Layer, function=F.gelu):
-    """x times the probability that a normal number is below x.
-
-    Shapes: Any shape, kept.
-
-    >>> nn.GELU()(torch.tensor([-1.0, 0.0, 1.0]))
-    tensor([-0.1587,  0.0000,  0.8413])
-    """
-
     approximate: str = "none"
 
 
 class Hardshrink(Layer, function=F.hardshrink):
-    """x, with zero where |x| <= lambd.
-
-    Shapes: Any shape, kept.
-
-    >>> nn.Hardshrink()(torch.tensor([-1.0, 0.2, 1.0]))
-    tensor([-1.,  0.,  1.])
-    """
-
     lambd: float = 0.5
 
     def extra_repr(self) -> str:
@@ -257,47 +163,19 @@ class Hardshrink(Layer, function=F.hardshrink):
 
 
 class Softshrink(Hardshrink, function=F.softshrink):
-    """x moved towards zero by lambd.
-
-    Shapes: Any shape, kept.
-
-    >>> nn.Softshrink()(torch.tensor([-1.0, 0.2, 1.0]))
-    tensor([-0.5000,  0.0000,  0.5000])
-    """
+    pass
 
 
 class LeakyReLU(Layer, function=F.leaky_relu):
-    """max(x, 0) + negative_slope * min(x, 0).
-
-    Shapes: Any shape, kept.
-
-    >>> nn.LeakyReLU(0.1)(torch.tensor([-1.0, 2.0]))
-    tensor([-0.1000,  2.0000])
-    """
-
     negative_slope: float = 1e-2
     inplace: bool = False
 
 
 class LogSigmoid(Layer, function=F.logsigmoid):
-    """log(sigmoid(x)).
-
-    Shapes: Any shape, kept.
-
-    >>> nn.LogSigmoid()(torch.tensor([0.0]))
-    tensor([-0.6931])
-    """
+    pass
 
 
 class Softplus(Layer, function=F.softplus):
-    """log(1 + exp(beta * x)) / beta.
-
-    Shapes: Any shape, kept.
-
-    >>> nn.Softplus()(torch.tensor([0.0, 1.0]))
-    tensor([0.6931, 1.3133])
-    """
-
     beta: float = 1.0
     threshold: float = 20.0
 
@@ -331,23 +209,11 @@ class PReLU(Module):
 
 
 class Softsign(Layer, function=F.softsign):
-    """x / (1 + |x|).
-
-    Shapes: Any shape, kept.
-
-    >>> nn.Softsign()(torch.tensor([-1.0, 1.0]))
-    tensor([-0.5000,  0.5000])
-    """
+    pass
 
 
 class Tanhshrink(Layer, function=F.tanhshrink):
-    """x - tanh(x).
-
-    Shapes: Any shape, kept.
-
-    >>> nn.Tanhshrink()(torch.tensor([0.0, 1.0]))
-    tensor([0.0000, 0.2384])
-    """
+    pass
 
 
 class _Along(Module):

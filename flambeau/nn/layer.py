@@ -10,6 +10,7 @@ has the `__init__(self, alpha=1.0, inplace=False)` that sets the two, the `forwa
 
 from __future__ import annotations
 
+import ast
 import inspect
 import linecache
 import os
@@ -66,11 +67,22 @@ def family(name: str, bases: Callable[[int], tuple[type, ...]], doc: str, dims: 
     return tuple(made)
 
 
+def _documented(cls: type, function: Callable, inputs: int, shapes: str) -> str:
+    """The docstring of a layer, from that of its function."""
+    text, _, example = inspect.cleandoc(function.__doc__).partition("\n\n>>> ")
+    source, _, result = example.partition("\n")
+    call = ast.parse(source, mode="eval").body
+    given, options = call.args[:inputs], [*call.args[inputs:], *call.keywords]
+    first, rest = [", ".join([ast.get_source_segment(source, part) for part in parts]) for parts in (given, options)]
+    return f"{text}\n\nShapes: {shapes}\n\n>>> nn.{cls.__name__}({rest})({first})\n{result.partition('>>> ')[0].strip()}"
+
+
 @dataclass_transform()
 class Layer(Module):
     """A subclass annotates its options in the order in which `__init__` takes them.
 
-    function: what forward calls, with `inputs` and the options (and `training`, where the function asks for it).
+    function: what forward calls, with `inputs` and the options (and `training`, where the function asks for it). A class that
+    has no docstring gets the function's, with `shapes` and its example: F.elu(x, 0.5) is nn.ELU(0.5)(x).
     `_layer_prepare`, if a class has one, runs at the end of `__init__`. `_layer_shown`: what extra_repr shows, if not
     all options (`inplace` only where it is True).
     """
@@ -78,12 +90,17 @@ class Layer(Module):
     _layer_options: dict[str, Any] = {}  # their annotations
     _layer_defaults: dict[str, Any] = {}
     _layer_inputs = "input"
+    _layer_shapes = "Any shape, kept."
     _layer_shown: tuple[str, ...] | None = None
 
-    def __init_subclass__(cls, function: Callable | None = None, inputs: str | None = None, **kwargs: Any) -> None:
+    def __init_subclass__(cls, function: Callable | None = None, inputs: str | None = None, shapes: str = "",
+                          **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if not cls.__module__.startswith("flambeau."):
             return  # a program's own class annotates what it likes
+        if function is not None and cls.__doc__ is None and function.__doc__:
+            cls.__doc__ = _documented(cls, function, (inputs or cls._layer_inputs).count(",") + 1,
+                                      shapes or cls._layer_shapes)
         own = {name: kind for name, kind in inspect.get_annotations(cls).items() if not name.startswith("_")}
         cls._layer_inputs = inputs or cls._layer_inputs
         methods = {}

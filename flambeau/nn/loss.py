@@ -25,6 +25,7 @@ class _Loss(Layer, inputs="input, target"):
 
     reduction: str
     _layer_shown = ()
+    _layer_shapes = "Any shape, twice; a number."
 
     def __init__(self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"):
         super().__init__()
@@ -45,34 +46,14 @@ class _WeightedLoss(_Loss):
 
 # ----------------------------------------------------------------------------------------------------- of two tensors
 class L1Loss(_Loss, function=F.l1_loss):
-    """|x - y|.
-
-    Shapes: Any shape, twice; a number.
-
-    >>> nn.L1Loss()(torch.tensor([1.0, 2.0]), torch.tensor([1.5, 4.0]))
-    tensor(1.2500)
-    """
+    pass
 
 
 class MSELoss(_Loss, function=F.mse_loss):
-    """(x - y) ** 2.
-
-    Shapes: Any shape, twice; a number.
-
-    >>> nn.MSELoss()(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 4.0]))
-    tensor(2.)
-    """
+    pass
 
 
 class SmoothL1Loss(_Loss, function=F.smooth_l1_loss):
-    """(x - y) ** 2 / (2 * beta) near zero, |x - y| - beta / 2 beyond.
-
-    Shapes: Any shape, twice; a number.
-
-    >>> nn.SmoothL1Loss()(torch.tensor([0.0]), torch.tensor([2.0]))
-    tensor(1.5000)
-    """
-
     beta: float
 
     def __init__(self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
@@ -82,14 +63,6 @@ class SmoothL1Loss(_Loss, function=F.smooth_l1_loss):
 
 
 class HuberLoss(_Loss, function=F.huber_loss):
-    """(x - y) ** 2 / 2 near zero, delta * (|x - y| - delta / 2) beyond.
-
-    Shapes: Any shape, twice; a number.
-
-    >>> nn.HuberLoss(delta=1.0)(torch.tensor([0.0]), torch.tensor([2.0]))
-    tensor(1.5000)
-    """
-
     delta: float
 
     def __init__(self, reduction: str = "mean", delta: float = 1.0):
@@ -100,24 +73,10 @@ class HuberLoss(_Loss, function=F.huber_loss):
 
 
 class SoftMarginLoss(_Loss, function=F.soft_margin_loss):
-    """log(1 + exp(-y * x)).
-
-    Shapes: Any shape, twice; a number.
-
-    >>> nn.SoftMarginLoss()(torch.tensor([0.0]), torch.tensor([1.0]))
-    tensor(0.6931)
-    """
+    pass
 
 
-class KLDivLoss(_Loss, function=F.kl_div):
-    """y * (log(y) - x) for log-probabilities x.
-
-    Shapes: Any shape, twice; a number. The input holds logarithms.
-
-    >>> nn.KLDivLoss(reduction="batchmean")(torch.tensor([[0.5, 0.5]]).log(), torch.tensor([[0.5, 0.5]]))
-    tensor(0.)
-    """
-
+class KLDivLoss(_Loss, function=F.kl_div, shapes="Any shape, twice; a number. The input holds logarithms."):
     log_target: bool
 
     def __init__(self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
@@ -127,14 +86,6 @@ class KLDivLoss(_Loss, function=F.kl_div):
 
 
 class PoissonNLLLoss(_Loss, function=F.poisson_nll_loss, inputs="log_input, target"):
-    """The negative log-likelihood of counts under a Poisson distribution.
-
-    Shapes: Any shape, twice; a number.
-
-    >>> nn.PoissonNLLLoss()(torch.tensor([0.0]), torch.tensor([1.0]))
-    tensor(1.)
-    """
-
     log_input: bool
     full: bool
     eps: float
@@ -145,15 +96,8 @@ class PoissonNLLLoss(_Loss, function=F.poisson_nll_loss, inputs="log_input, targ
         self.log_input, self.full, self.eps = log_input, full, eps
 
 
-class GaussianNLLLoss(_Loss, function=F.gaussian_nll_loss, inputs="input, target, var"):
-    """The negative log-likelihood under a normal distribution with given variances.
-
-    Shapes: Any shape, three times; a number.
-
-    >>> nn.GaussianNLLLoss()(torch.tensor([0.0]), torch.tensor([1.0]), torch.tensor([1.0]))
-    tensor(0.5000)
-    """
-
+class GaussianNLLLoss(_Loss, function=F.gaussian_nll_loss, inputs="input, target, var",
+                      shapes="Any shape, three times; a number."):
     full: bool
     eps: float
 
@@ -163,16 +107,7 @@ class GaussianNLLLoss(_Loss, function=F.gaussian_nll_loss, inputs="input, target
 
 
 # ------------------------------------------------------------------------------------------------------- by classes
-class NLLLoss(_WeightedLoss, function=F.nll_loss):
-    """-x[class] for log-probabilities x.
-
-    Shapes: (batch, classes) and (batch); a number.
-
-    >>> log_probabilities = torch.log_softmax(torch.zeros(2, 4), 1)
-    >>> nn.NLLLoss()(log_probabilities, torch.tensor([0, 3]))
-    tensor(1.3863)
-    """
-
+class NLLLoss(_WeightedLoss, function=F.nll_loss, shapes="(batch, classes) and (batch); a number."):
     ignore_index: int
 
     def __init__(self, weight: Tensor | None = None, size_average: bool | None = None, ignore_index: int = -100,
@@ -280,24 +215,10 @@ class LinearCrossEntropyLoss(_WeightedLoss):
 
 
 class BCELoss(_WeightedLoss, function=F.binary_cross_entropy):
-    """Binary cross entropy of probabilities.
-
-    Shapes: Any shape, twice; a number.
-
-    >>> nn.BCELoss()(torch.tensor([0.5, 0.5]), torch.tensor([0.0, 1.0]))
-    tensor(0.6931)
-    """
+    pass
 
 
 class BCEWithLogitsLoss(_Loss, function=F.binary_cross_entropy_with_logits):
-    """Binary cross entropy of sigmoid(x).
-
-    Shapes: Any shape, twice; a number.
-
-    >>> nn.BCEWithLogitsLoss()(torch.tensor([0.0, 0.0]), torch.tensor([0.0, 1.0]))
-    tensor(0.6931)
-    """
-
     weight: Tensor | None
     pos_weight: Tensor | None
 
@@ -310,14 +231,6 @@ class BCEWithLogitsLoss(_Loss, function=F.binary_cross_entropy_with_logits):
 
 # ------------------------------------------------------------------------------------------------------------ margins
 class HingeEmbeddingLoss(_Loss, function=F.hinge_embedding_loss):
-    """x where y is 1, max(0, margin - x) where y is -1.
-
-    Shapes: Any shape, twice; a number.
-
-    >>> nn.HingeEmbeddingLoss()(torch.tensor([0.5, 0.5]), torch.tensor([1.0, -1.0]))
-    tensor(0.5000)
-    """
-
     margin: float
 
     def __init__(self, margin: float = 1.0, size_average: bool | None = None, reduce: bool | None = None,
@@ -326,35 +239,17 @@ class HingeEmbeddingLoss(_Loss, function=F.hinge_embedding_loss):
         self.margin = margin
 
 
-class MultiLabelMarginLoss(_Loss, function=F.multilabel_margin_loss):
-    """Hinge loss between an example's labels and all other classes.
-
-    Shapes: (batch, classes) twice; a number.
-
-    >>> nn.MultiLabelMarginLoss()(torch.tensor([[0.1, 0.2, 0.4, 0.8]]), torch.tensor([[3, 0, -1, 1]]))
-    tensor(0.8500)
-    """
+class MultiLabelMarginLoss(_Loss, function=F.multilabel_margin_loss, shapes="(batch, classes) twice; a number."):
+    pass
 
 
-class MultiLabelSoftMarginLoss(_WeightedLoss, function=F.multilabel_soft_margin_loss):
-    """The mean over the classes of binary cross entropy.
-
-    Shapes: (batch, classes) twice; a number.
-
-    >>> nn.MultiLabelSoftMarginLoss()(torch.zeros(1, 3), torch.tensor([[1.0, 0.0, 1.0]]))
-    tensor(0.6931)
-    """
+class MultiLabelSoftMarginLoss(_WeightedLoss, function=F.multilabel_soft_margin_loss,
+                               shapes="(batch, classes) twice; a number."):
+    pass
 
 
-class CosineEmbeddingLoss(_Loss, function=F.cosine_embedding_loss, inputs="input1, input2, target"):
-    """1 - cos where y is 1, max(0, cos - margin) where y is -1.
-
-    Shapes: (batch, features) twice and (batch); a number.
-
-    >>> nn.CosineEmbeddingLoss()(torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.0]]), torch.tensor([1.0]))
-    tensor(0.)
-    """
-
+class CosineEmbeddingLoss(_Loss, function=F.cosine_embedding_loss, inputs="input1, input2, target",
+                          shapes="(batch, features) twice and (batch); a number."):
     margin: float
 
     def __init__(self, margin: float = 0.0, size_average: bool | None = None, reduce: bool | None = None,
@@ -363,15 +258,8 @@ class CosineEmbeddingLoss(_Loss, function=F.cosine_embedding_loss, inputs="input
         self.margin = margin
 
 
-class MarginRankingLoss(_Loss, function=F.margin_ranking_loss, inputs="input1, input2, target"):
-    """max(0, -y * (x1 - x2) + margin).
-
-    Shapes: (batch) three times; a number.
-
-    >>> nn.MarginRankingLoss()(torch.tensor([1.0]), torch.tensor([2.0]), torch.tensor([1.0]))
-    tensor(1.)
-    """
-
+class MarginRankingLoss(_Loss, function=F.margin_ranking_loss, inputs="input1, input2, target",
+                        shapes="(batch) three times; a number."):
     margin: float
 
     def __init__(self, margin: float = 0.0, size_average: bool | None = None, reduce: bool | None = None,
@@ -380,15 +268,7 @@ class MarginRankingLoss(_Loss, function=F.margin_ranking_loss, inputs="input1, i
         self.margin = margin
 
 
-class MultiMarginLoss(_WeightedLoss, function=F.multi_margin_loss):
-    """Hinge loss between the class and all others.
-
-    Shapes: (batch, classes) and (batch); a number.
-
-    >>> nn.MultiMarginLoss()(torch.tensor([[0.1, 0.2, 0.4, 0.8]]), torch.tensor([3]))
-    tensor(0.3250)
-    """
-
+class MultiMarginLoss(_WeightedLoss, function=F.multi_margin_loss, shapes="(batch, classes) and (batch); a number."):
     p: float
     margin: float
 
@@ -402,15 +282,8 @@ class MultiMarginLoss(_WeightedLoss, function=F.multi_margin_loss):
         self.p, self.margin = p, margin
 
 
-class TripletMarginLoss(_Loss, function=F.triplet_margin_loss, inputs="anchor, positive, negative"):
-    """max(0, |a - p| - |a - n| + margin).
-
-    Shapes: (batch, features) three times; a number.
-
-    >>> nn.TripletMarginLoss()(torch.zeros(1, 2), torch.zeros(1, 2), torch.ones(1, 2) * 9)
-    tensor(0.)
-    """
-
+class TripletMarginLoss(_Loss, function=F.triplet_margin_loss, inputs="anchor, positive, negative",
+                        shapes="(batch, features) three times; a number."):
     margin: float
     p: float
     eps: float
@@ -424,15 +297,8 @@ class TripletMarginLoss(_Loss, function=F.triplet_margin_loss, inputs="anchor, p
         self.margin, self.p, self.eps, self.swap = margin, p, eps, swap
 
 
-class TripletMarginWithDistanceLoss(_Loss, function=F.triplet_margin_with_distance_loss, inputs="anchor, positive, negative"):
-    """TripletMarginLoss with a distance of one's own.
-
-    Shapes: (batch, features) three times; a number.
-
-    >>> nn.TripletMarginWithDistanceLoss(margin=1.0)(torch.zeros(1, 2), torch.zeros(1, 2), torch.ones(1, 2) * 9)
-    tensor(0.)
-    """
-
+class TripletMarginWithDistanceLoss(_Loss, function=F.triplet_margin_with_distance_loss, inputs="anchor, positive, negative",
+                                    shapes="(batch, features) three times; a number."):
     margin: float
     swap: bool
     distance_function: Callable

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 from ..autograd.node import AccumulateGrad
@@ -122,40 +123,24 @@ def fill_diagonal_(self: Tensor, fill_value: Any, wrap: bool = False) -> Tensor:
     return self
 
 
-@public(out=False)
-def _is_all_true(input: Tensor) -> Tensor:
-    """all() of a bool tensor."""
-    return input.all()
+def _of_one(name: str, text: str, function: Callable[[Tensor], Tensor], **options: Any) -> None:
+    """A function of one tensor that PyTorch has a name of its own for."""
+    def call(input: Tensor) -> Tensor:
+        return function(input)
+
+    call.__name__, call.__doc__ = name, text
+    public(call, **options)
 
 
-@public(out=False)
-def _is_any_true(input: Tensor) -> Tensor:
-    """any() of a bool tensor."""
-    return input.any()
-
-
-@public(out=False)
-def _conj(input: Tensor) -> Tensor:
-    """conj()."""
-    return input.conj()
-
-
-@public(out=False)
-def _conj_physical(input: Tensor) -> Tensor:
-    """conj_physical()."""
-    return input.conj_physical()
-
-
-@public(method=False)
-def _conj_copy(input: Tensor) -> Tensor:
-    """conj() into new memory."""
-    return input.conj().clone()
-
-
-@public(method=False)
-def _neg_view_copy(input: Tensor) -> Tensor:
-    """_neg_view() into new memory."""
-    return input._neg_view().clone()
+_of_one("_is_all_true", "all() of a bool tensor.", lambda x: x.all(), out=False)
+_of_one("_is_any_true", "any() of a bool tensor.", lambda x: x.any(), out=False)
+_of_one("_conj", "conj().", lambda x: x.conj(), out=False)
+_of_one("_conj_physical", "conj_physical().", lambda x: x.conj_physical(), out=False)
+_of_one("_conj_copy", "conj() into new memory.", lambda x: x.conj().clone(), method=False)
+_of_one("_neg_view_copy", "_neg_view() into new memory.", lambda x: x._neg_view().clone(), method=False)
+_of_one("view_as_real_copy", "view_as_real into new memory.", lambda x: FUNCTIONS["view_as_real"](x).clone(), method=False)
+_of_one("view_as_complex_copy", "view_as_complex into new memory.", lambda x: FUNCTIONS["view_as_complex"](x).clone(),
+        method=False)
 
 
 @public(out=False)
@@ -179,18 +164,6 @@ def _debug_has_internal_overlap(input: Tensor) -> int:
     if 0 in stride:
         return 1
     return 0 if is_dense(input._array) else 2
-
-
-@public(method=False)
-def view_as_real_copy(input: Tensor) -> Tensor:
-    """view_as_real into new memory."""
-    return FUNCTIONS["view_as_real"](input).clone()
-
-
-@public(method=False)
-def view_as_complex_copy(input: Tensor) -> Tensor:
-    """view_as_complex into new memory."""
-    return FUNCTIONS["view_as_complex"](input).clone()
 
 
 @public(method=False)

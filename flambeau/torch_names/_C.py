@@ -26,9 +26,10 @@ from .tensors.tensor import Tensor as TensorBase
 __path__: list[str] = []  # private modules below it are found by name (internals.py)
 
 _SCRIPT = frozenset("""
-    Graph ScriptDict ScriptObject ScriptFunction ScriptList ScriptMethod ScriptModule AnyType AwaitType BoolType ClassType ComplexType
-    DeviceObjType DictType EnumType FloatType FutureType IntType InterfaceType ListType NoneType NumberType OptionalType
-    PyObjectType RRefType StreamObjType StringType SymBoolType SymIntType TensorType TupleType Type UnionType""".split())
+    Graph ScriptDict ScriptObject ScriptFunction ScriptList ScriptMethod ScriptModule AnyType AwaitType BoolType
+    ClassType ComplexType DeviceObjType DictType EnumType FloatType FutureType IntType InterfaceType ListType NoneType
+    NumberType OptionalType PyObjectType RRefType StreamObjType StringType SymBoolType SymIntType TensorType TupleType
+    Type UnionType""".split())
 _functions = _Namespace(AccumulateGrad=_AccumulateGrad, UndefinedGrad=_function.UndefinedGrad,
                         DelayedError=_function.DelayedError, Error=_function.Error)
 _FunctionBase = _function.BackwardCFunction
@@ -59,7 +60,7 @@ class _Bindings(_ModuleType):
         space, _, inner = name.partition("_")  # linalg_inv, fft_fft, special_i0
         found = getattr(getattr(flambeau, space, None), inner, None)
         if found is None:
-            # Tables of PyTorch's tests name all that it has, to look one of them up: what is not here refuses when it is called.
+            # Tables of PyTorch's tests name all that it has, to look one up: what is not here refuses when it is called.
             found = refused("_C", "it is not written", name)[name]
         setattr(self, name, found)
         return found

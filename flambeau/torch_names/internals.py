@@ -71,32 +71,32 @@ HOMES: dict[str, str] = {
     "utils._traceback": "", "utils._typing_utils": "", "utils._zip": "", "utils.file_baton": "", "utils.mkldnn": "",
     "utils.serialization": "", "utils.show_pickle": "", "utils.viz": "", "utils.viz._cycles": "", "utils.hipify": "",
     "utils.serialization.config": "", "utils.backcompat": "",
-    **dict.fromkeys("""_dispatch _dispatch.python _environment _lazy.metrics _library.fake_class_registry _library.simple_registry
-        _library.triton _library.utils _numpy.testing _prims.debug_prims _python_dispatcher _strobelight _export.utils
-        _export.verifier _subclasses.fake_utils _subclasses.functional_tensor _subclasses.schema_check_mode
-        _dynamo.symbolic_convert
-        _inductor.async_compile _inductor.codecache _inductor.codegen _inductor.codegen.common _inductor.codegen.wrapper
-        _inductor.custom_graph_pass _inductor.exc _inductor.graph
+    **dict.fromkeys("""
+        _dispatch _dispatch.python _dynamo.symbolic_convert _environment _export.utils _export.verifier
         _higher_order_ops.effects _higher_order_ops.flex_attention _higher_order_ops.inline_asm_elementwise
         _higher_order_ops.invoke_subgraph _higher_order_ops.register_hook _higher_order_ops.schema
-        _higher_order_ops.torchbind _higher_order_ops.wrap backends._nnapi cuda._memory_viz cuda._sanitizer
-        distributed.algorithms.model_averaging.hierarchical_model_averager
-        fx._compatibility fx.tensor_type fx.experimental.accelerator_partitioner fx.experimental.const_fold
-        fx.experimental.graph_gradual_typechecker fx.experimental.merge_matmul fx.experimental.meta_tracer
-        fx.experimental.migrate_gradual_types fx.experimental.migrate_gradual_types.constraint fx.experimental.normalize
-        fx.experimental.partitioner_utils fx.experimental.refinement_types fx.experimental.schema_type_annotation
-        fx.experimental.sym_node fx.experimental.unification fx.passes.annotate_getitem_nodes fx.passes.backends
-        fx.passes.backends.cudagraphs fx.passes.dialect fx.passes.dialect.common fx.passes.dialect.common.cse_pass
-        fx.passes.fake_tensor_prop fx.passes.graph_manipulation fx.passes.graph_transform_observer fx.passes.infra
-        fx.passes.infra.partitioner fx.passes.infra.pass_base fx.passes.infra.pass_manager fx.passes.operator_support
-        fx.passes.param_fetch fx.passes.pass_manager fx.passes.reinplace fx.passes.runtime_assert fx.passes.split_module
-        fx.passes.split_utils fx.passes.splitter_base fx.passes.tools_common fx.passes.utils fx.passes.utils.fuser_utils
+        _higher_order_ops.torchbind _higher_order_ops.wrap _inductor.async_compile _inductor.codecache _inductor.codegen
+        _inductor.codegen.common _inductor.codegen.wrapper _inductor.custom_graph_pass _inductor.exc _inductor.graph
+        _lazy.metrics _library.fake_class_registry _library.simple_registry _library.triton _library.utils _numpy.testing
+        _prims.debug_prims _python_dispatcher _strobelight _subclasses.fake_utils _subclasses.functional_tensor
+        _subclasses.schema_check_mode backends._nnapi cuda._memory_viz cuda._sanitizer
+        distributed.algorithms.model_averaging.hierarchical_model_averager fx._compatibility
+        fx.experimental.accelerator_partitioner fx.experimental.const_fold fx.experimental.graph_gradual_typechecker
+        fx.experimental.merge_matmul fx.experimental.meta_tracer fx.experimental.migrate_gradual_types
+        fx.experimental.migrate_gradual_types.constraint fx.experimental.normalize fx.experimental.partitioner_utils
+        fx.experimental.refinement_types fx.experimental.schema_type_annotation fx.experimental.sym_node
+        fx.experimental.unification fx.passes.annotate_getitem_nodes fx.passes.backends fx.passes.backends.cudagraphs
+        fx.passes.dialect fx.passes.dialect.common fx.passes.dialect.common.cse_pass fx.passes.fake_tensor_prop
+        fx.passes.graph_manipulation fx.passes.graph_transform_observer fx.passes.infra fx.passes.infra.partitioner
+        fx.passes.infra.pass_base fx.passes.infra.pass_manager fx.passes.operator_support fx.passes.param_fetch
+        fx.passes.pass_manager fx.passes.reinplace fx.passes.runtime_assert fx.passes.split_module fx.passes.split_utils
+        fx.passes.splitter_base fx.passes.tools_common fx.passes.utils fx.passes.utils.fuser_utils
         fx.passes.utils.matcher_utils fx.passes.utils.matcher_with_name_node_map_utils
-        fx.passes.utils.source_matcher_utils jit._monkeytype_config nn.attention._utils
+        fx.passes.utils.source_matcher_utils fx.tensor_type jit._monkeytype_config nn.attention._utils
         nn.utils._expanded_weights.expanded_weights_utils profiler._memory_profiler sparse.semi_structured
         utils._debug_mode utils._filelock utils._helion utils._pallas utils._sympy.value_ranges utils._thunk
-        utils.data.graph utils.data.graph_settings utils.data.datapipes.utils utils.data.datapipes.utils.decoder
-        utils.data.datapipes.utils.snapshot""".split(), ""),
+        utils.data.datapipes.utils utils.data.datapipes.utils.decoder utils.data.datapipes.utils.snapshot utils.data.graph
+        utils.data.graph_settings""".split(), ""),
     "_library.infer_schema": "library",
 }
 
@@ -197,6 +197,7 @@ VALUES: dict[str, dict[str, Any]] = {
                                for name in ("outputs_alias_inputs", "outputs_are_inputs", "output_alias_each_other")},
     "_inductor.exc": {name: lambda name=name: type(name, (RuntimeError,), {}) for name in ("CppCompileError",
                                                                                        "InvalidCxxCompiler")},
+    "nested._internal.ops": {"_outer_to_inner_dim": lambda: _member(f"{_OWN}.nested.tensor", "inner_dim")},
     "_inductor.codecache": {"CppCodeCache": lambda: _Uncompiled},
     "_higher_order_ops": {"InvokeQuant": lambda: lambda *args, **options: lambda function, *inputs, **more: function(*inputs)},
     "_environment": {"is_fbcode": lambda: lambda: False},

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from .nn import functional as F
+from .ops.core.row import check_on_cpu
 from .tensors.shapes import wrap_dim
 from .tensors.tensor import Tensor
 
@@ -77,6 +79,7 @@ def segment_reduce(data: Tensor, reduce: str, *, lengths: Tensor | None = None, 
     named, given = ("lengths", lengths) if lengths is not None else ("offsets", offsets)
     if axis != given.ndim - 1:
         raise RuntimeError(f"segment_reduce(): Expected axis to be the last dimension of {named} but got {axis}.")
+    check_on_cpu("_segment_reduce_cpu", data, "f")
     if data.is_meta:
         count = given.shape[-1] - (lengths is None)
         return stack([data.sum(axis)] * count, axis)
@@ -101,7 +104,7 @@ def _pieces(data: Tensor, offsets: list[Any], reduce: str, initial: Any, empty: 
     from .ops.shape.joining import stack
     if offsets and isinstance(offsets[0], list):
         return stack([_pieces(piece, own, reduce, initial, empty) for piece, own in zip(data, offsets)])
-    return stack([_segment(data[a:b], reduce, initial, empty) for a, b in zip(offsets, offsets[1:])])
+    return stack([_segment(data[a:b], reduce, initial, empty) for a, b in itertools.pairwise(offsets)])
 
 
 def _segment(piece: Tensor, reduce: str, initial: Any, empty: float) -> Tensor:

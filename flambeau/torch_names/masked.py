@@ -157,6 +157,10 @@ def _least(dtype: Any) -> Any:
     return -math.inf if dtype.is_floating_point or dtype.is_complex else _dtypes.iinfo(dtype).min
 
 
+def _least_real(dtype: Any) -> Any:
+    return -math.inf if dtype.is_floating_point else _dtypes.iinfo(dtype).min
+
+
 def _most(dtype: Any) -> Any:
     return math.inf if dtype.is_floating_point else _dtypes.iinfo(dtype).max
 
@@ -240,7 +244,7 @@ def mean(input: Tensor, dim: Any = None, *, keepdim: bool = False, dtype: Any = 
 @_converted
 def amax(input: Tensor, dim: Any = None, *, keepdim: bool = False, mask: Tensor | None = None) -> Tensor:
     """The largest of the elements whose mask is True."""
-    return _f.amax(_without(input, mask, "amax", _least), _dims(dim, input.ndim), bool(keepdim))
+    return _f.amax(_without(input, mask, "amax", _least_real), _dims(dim, input.ndim), bool(keepdim))
 
 
 @_takes(sparse_coo, sparse_csr)

@@ -32,13 +32,15 @@ class Tried:
 
     def __init__(self, w: Any, function: Any, args: Any):
         recorder, self.first = active(), len(active().storages)
-        mark, outer, mode = len(recorder.ops), recorder.trial, state.mode
+        mark, outer, mode, refused = len(recorder.ops), recorder.trial, state.mode, Refused.times
         recorder.trial = self.first
         w.trials += 1
         born, given = w.born, w.given
         w.born, w.given = {}, given | born  # what the call has made before is not the trial's to change
         try:
             made = w.call(function)(*args)
+            if Refused.times != refused:
+                raise Refused("something was refused when it was tried")
             if state.mode != mode or recorder.device:
                 raise Refused("the mode is changed" if state.mode != mode else "it works on a CUDA device")
         except Exception as error:  # for the Python to raise, where it is not only a trial
@@ -149,13 +151,13 @@ def _tried_or(plain: Callable[..., Any], fails: bool) -> Callable[[Callable[...,
     def around(handler: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
             recorder = active()
-            mark, reason = len(recorder.ops), None
+            mark, reason, times = len(recorder.ops), None, Refused.times
             try:
                 return handler(*args, **kwargs)
             except Plain:
                 pass
             except Refused as refused:
-                reason = str(refused)
+                reason, Refused.times = str(refused), times
             except Exception as error:  # wrong arguments; and a defect of ours must not become the user's
                 reason = f"{type(error).__name__}: {error}"
             del recorder.ops[mark:]

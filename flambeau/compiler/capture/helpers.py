@@ -8,6 +8,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable
+from types import TracebackType
 from typing import Any
 
 from ...autograd.state import state
@@ -21,14 +22,16 @@ _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
 def _hidden(level: int) -> int:
-    """How many frames of this folder lie between the rewritten code that calls and the caller `level` above it."""
+    """How many frames of this folder lie between here and the caller that is `level` above the rewritten code."""
     frame, found = sys._getframe(2), 0
-    while frame is not None and level > 0:
-        frame = frame.f_back
-        if frame is not None and frame.f_code.co_filename.startswith(_HERE):
+    while frame is not None:
+        if frame.f_code.co_filename.startswith(_HERE):
             found += 1
+        elif level == 0:
+            break
         else:
             level -= 1
+        frame = frame.f_back
     return found
 
 
@@ -38,6 +41,22 @@ def _warn(message: Any, category: Any = None, stacklevel: int = 1, source: Any =
 
 def _frame(depth: int = 0) -> Any:
     return sys._getframe(depth + 1 + _hidden(depth))
+
+
+def handled(kinds: Any = None) -> Any:
+    """What a handler catches, while an error goes by: its traceback has the frames that it would have without helpers."""
+    error, parts = sys.exception(), []
+    part = error.__traceback__
+    while part is not None:
+        parts.append(part)
+        part = part.tb_next
+    shown = [p for p in parts if not p.tb_frame.f_code.co_filename.startswith(_HERE)]
+    if len(shown) < len(parts):
+        rest = None
+        for p in reversed(shown):
+            rest = TracebackType(rest, p.tb_frame, p.tb_lasti, p.tb_lineno)
+        error.__traceback__ = rest
+    return kinds
 
 
 _CALLERS: dict[Any, Any] = {warnings.warn: _warn, sys._getframe: _frame}  # they count the frames above them
@@ -84,11 +103,11 @@ _PYTHON: dict[str, Callable[..., Any]] = {
     "compare": lambda n, a, b: (_COMPARISONS.get(n) or _OPERATORS[n])(a, b),
     "store_attribute": lambda v, o, n: setattr(o, n, _plainly(v)),
     "store_item": lambda v, o, k: operator.setitem(o, k, _plainly(v)), "call": called_plainly, "made": _plainly,
-    "delete_attribute": delattr, "delete_item": operator.delitem}
+    "delete_attribute": delattr, "delete_item": operator.delitem, "caught": handled}
 
 
 def helpers_of(witness_class: type) -> dict[str, Callable[..., Any]]:
     """The helpers by the names that rewritten code has for them, over the methods of the witness's class."""
     made = {n: _helper(witness_class, n, _PYTHON.get(n, _ITSELF)) for n in (
-        *_PYTHON, "iterable", "iterables", "collected", "test", "compared", "manager", "keywords", "shown", "caught", "raised")}
+        *_PYTHON, "iterable", "iterables", "collected", "test", "compared", "manager", "keywords", "shown", "raised")}
     return {**made, "slice": slice}

@@ -8,9 +8,12 @@ from operator import is_not
 from types import CellType
 from typing import Any
 
+import numpy as np
+
 from ...optim.optimizer import Optimizer
 from ...tensors.tensor import Tensor
 from .files import where
+from .reads import same
 from .symbolic import SymFloat, bare_float
 from .traced import active
 from .tracing import Recorder
@@ -18,6 +21,8 @@ from .watch import present
 
 _EMPTY = CellType()
 _NUMBERS = ("lr", "momentum", "weight_decay")  # hyper-parameters that people also give as ints
+_FLOATS = (float, np.float64)
+NUMERIC = (*_FLOATS, int)  # what a call may find where a program reads a number
 
 
 def captured_step(optimizer: Any, step: Callable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -58,7 +63,8 @@ def captured_step(optimizer: Any, step: Callable, args: tuple[Any, ...], kwargs:
         if any(_replaced(before.get(id(p), {}), s, counted) for p, s in optimizer.state.items() if isinstance(s, dict)) or (
                 sum(map(len, optimizer.param_groups)) != len(given)):
             recorder.transient = "the optimizer made its state in this step"
-        elif changed := [key for group, key, value, _ in given if _switch(key, value) and group.get(key) != value]:
+        elif changed := [key for group, key, value, _ in given if (
+                key != "params" and not isinstance(value, Tensor) and _switch(key, value) and not same(group.get(key), value))]:
             recorder.fail(f"the optimizer's '{changed[0]}' was changed by the call")
 
 
@@ -81,11 +87,11 @@ def first_at(function: Any) -> bool:
 
 
 def _symbolic(recorder: Recorder, group: dict[str, Any], key: str, value: Any) -> Any:
-    if value.__class__ is float or (value.__class__ is int and key in _NUMBERS):
-        return recorder.number(group, key, None, float(value))
-    if value.__class__ is tuple and value and all(v.__class__ is float for v in value):
-        return tuple([recorder.number(group, key, i, v) for i, v in enumerate(value)])
-    return None
+    if _switch(key, value) or key == "params" or isinstance(value, Tensor):
+        return None
+    if value.__class__ is tuple:
+        return tuple([recorder.number(group, key, i, float(v)) for i, v in enumerate(value)])
+    return recorder.number(group, key, None, float(value))
 
 
 class Kept:
@@ -101,12 +107,16 @@ class Kept:
                 self.mixed += [(some, k, v) for k, v in some.items() if isinstance(v, Tensor)]
         self.mixed += [(g, k, v) for g in optimizer.param_groups for k, v in g.items() if isinstance(v, Tensor)]
         self.hooks = [(t, dict(t)) for t in (optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks)]
-        self.groups = [(group, list(group["params"]), {k: v for k, v in group.items() if _switch(k, v)})
+        self.groups = [(group, list(group["params"]), {
+            k: v for k, v in group.items() if k != "params" and not isinstance(v, Tensor) and _switch(k, v)})
                        for group in optimizer.param_groups]
 
 
 def _switch(key: str, value: Any) -> bool:
-    return value is None or value.__class__ in (bool, str) or (value.__class__ is int and key not in _NUMBERS)
+    """Whether a program is made for this very value of a hyper-parameter: it is no number, nor a tuple of such."""
+    if value.__class__ in _FLOATS or (value.__class__ is int and key in _NUMBERS):
+        return False
+    return not (value.__class__ is tuple and value and all([v.__class__ in _FLOATS for v in value]))
 
 
 def unchanged(optimizer: Any, kept: Kept) -> bool:
@@ -129,6 +139,6 @@ def unchanged(optimizer: Any, kept: Kept) -> bool:
         if group is not there or len(now) != len(params) or any(map(is_not, now, params)):
             return False
         for key, value in switches.items():
-            if group.get(key) != value:
+            if not same(group.get(key), value):
                 return False
     return True

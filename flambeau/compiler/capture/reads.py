@@ -285,6 +285,14 @@ class Reads:
     def hold(self) -> bool:
         return all([read.holds() for read in self.list])
 
+    def replaced(self) -> list[Any]:
+        """Objects that were found in places where another one is now."""
+        return [read.value for read in self.list if changeable(type(read.value)) and read.now() is not read.value]
+
+    def times(self, value: Any) -> int:
+        """How often an object is referred to here."""
+        return sum([(read.owner is value) + (read.value is value) for read in self.list])
+
     def broken(self) -> str | None:
         """What differs now, in words."""
         return next((repr(read).partition(" = ")[0] for read in self.list if not read.holds()), None)

@@ -313,8 +313,12 @@ class _Rewriter(ast.NodeTransformer):
         return node
 
     def visit_ExceptHandler(self, node: ast.ExceptHandler) -> Any:
-        node.type = node.type and self.call(node.type, "caught", self.visit(node.type))
         node.body = self.block(node.body)
+        if node.type is None:
+            nothing = ast.copy_location(ast.Constant(None), node)
+            node.body.insert(0, ast.copy_location(ast.Expr(self.call(node, "caught", nothing)), node))
+        else:
+            node.type = self.call(node.type, "caught", self.visit(node.type))
         return node
 
     def visit_Raise(self, node: ast.Raise) -> Any:

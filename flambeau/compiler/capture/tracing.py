@@ -57,6 +57,12 @@ def refuse(reason: str, where: tuple[str, int] | None) -> None:
 class Refused(BaseException):
     """What is tried beforehand (control.py) does something that must not happen in a mere trial."""
 
+    times = 0  # also those that a function has caught itself
+
+    def __init__(self, reason: str):
+        super().__init__(reason)
+        Refused.times += 1
+
 
 class Recorder:
     """What one capture has seen so far."""

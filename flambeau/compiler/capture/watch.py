@@ -116,7 +116,8 @@ class watching:
             ctypes.pythonapi.PyEval_SetProfile(self.native.fl_watch, ctypes.py_object(self.witness))
 
     def __exit__(self, *exc: Any) -> None:
-        sys.setprofile(None)
+        if sys.getprofile() in (self.witness, self.witness.profile):  # the call may have left one of its own
+            sys.setprofile(None)
         if self.native is not None:
             self.native.fl_watch_end()
 

@@ -32,7 +32,7 @@ from ...tensors.parameter import Parameter
 from ...tensors.tensor import Tensor
 from .attributes import attribute
 from .calling import callee
-from .helpers import _OPERATORS, _local, called_plainly, helpers_of, is_same
+from .helpers import _OPERATORS, _local, called_plainly, handled, helpers_of, is_same
 from .reads import (
     CONTAINERS,
     MISSING,
@@ -501,7 +501,7 @@ class Witness(Net, Stores):
         kind = type(sys.exception())
         if changeable(kind):
             self.note(Inherited, kind, None, kind.__mro__)
-        return kinds
+        return handled(kinds)
 
     def raised(self, error: Any) -> Any:
         """An error, or the class of one, which Python makes of it."""

@@ -261,7 +261,7 @@ class _Draft:
         step = self.step
         if isinstance(a, ndarray):
             return self._array(a)
-        if name.startswith("fused_") and name != "fused_norm" and a.__class__ in (float, int):
+        if name.startswith("fused_") and name != "fused_norm" and a.__class__ is float:  # (an int may be a truth value)
             step.leaves.append((NUMBER,))
             return Number(("input", sum([leaf[0] == NUMBER for leaf in step.leaves]) - 1))
         step.leaves.append((PLAIN, a))

@@ -65,6 +65,7 @@ _UNTIMED = 48   # calls before a program is compared with the plain function
 _TRIALS = 3     # calls of each that are timed
 _LONG = 1e-3    # seconds: a call that takes longer is worth its program
 _RARELY = 32768  # calls between two comparisons, at most
+_ARGUMENTS = 3  # references to an object while they are counted: a list's, a variable's, an argument's
 _LATEST = 8     # programs that were made last: while none of them was of use, a new one is made for what comes a second time
 _MODES = NO_GRAD | INFERENCE | AUTOCAST
 _INTERNAL = {"_base", "_seen", "_creation", "_view_fn", "_inference"}  # what a view has in its __dict__
@@ -276,7 +277,26 @@ class CompiledFunction:
                 self.transients[key] = 1
                 with waiting(not self.exact):
                     return self.function(*args, **kwargs)
+            self._let_go()
             return self.capture(key, leaves, args, kwargs)
+
+    def _let_go(self) -> None:
+        """A plan about objects that were replaced, and that nobody else refers to, goes: they die as they would without it.
+        (The next call with them, if there is one after all, makes another.)"""
+        everything = [plan for plans in self.plans.values() for plan in plans]
+        kept = [made.keep for made in self.remembered.values()]
+        for plan in everything:
+            for value in plan.reads.replaced():
+                ours = sum([p.reads.times(value) for p in everything]) + sum([sum([k is value for k in keep]) for keep in kept])
+                if sys.getrefcount(value) - _ARGUMENTS <= ours:
+                    self._drop(plan)
+                    break
+
+    def _drop(self, plan: Plan) -> None:
+        gone = self.remembered.pop(id(plan), None)
+        self.replays = [made for made in self.replays if made is not gone]
+        self.plans = {key: [p for p in plans if p is not plan] for key, plans in self.plans.items()}
+        self.latest = deque([p for p in self.latest if p is not plan], _LATEST)
 
     def _never_stays(self, key: Any) -> bool:
         """Whether a program for this call would hardly be used again, as those before it were not."""
@@ -338,7 +358,7 @@ class CompiledFunction:
             return args, kwargs, brought
         new = {}
         for place, n in floats_among(args, kwargs).items():
-            if (shape, n) in self.varying:
+            if (shape, n) in self.varying and leaves[n] == leaves[n]:
                 brought[n] = leaves[n]
                 new[places[place]] = recorder.number(brought, n, None, leaves[n])
         return tuple([new.get(i, a) for i, a in enumerate(args)]), {k: new.get(k, a) for k, a in kwargs.items()}, brought

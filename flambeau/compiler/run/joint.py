@@ -2,8 +2,10 @@
 
 After the function has run under capture, the backward pass of its results is captured too, with gradients that each call brings
 anew. What the backward operations read of the forward ones is kept by the call in memory of its own. The results get one node,
-`CompiledFunctionBackward`, whose inputs are the leaves (parameters) and the arguments that require a gradient. Where the
-gradients shall be part of a graph themselves (create_graph=True), the node runs the function again, eagerly.
+`CompiledFunctionBackward`, whose inputs are the leaves (parameters) and the arguments that require a gradient. Results
+whose graphs have nothing in common can be walked one by one. Where the gradients shall be part of a graph themselves
+(create_graph=True), or only some of the results are walked, the node runs the function again, eagerly, and later calls are
+followed; the captured call of a function that cannot run again keeps eager's graph for it.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from ...backends import registry
 from ...backends.batched.arrays import BatchedArray, batch
 from ...backends.batched.table import run as together
 from ...native import pointer
+from ...ops.core.row import nothing_to_free
 from ...settings import _state as _settings
 from ...tensors.dtypes import get_default_dtype
 from ...tensors.tensor import Tensor, wrap
@@ -125,7 +128,9 @@ def _reachable(root: Any) -> set[Any]:
 def _shared_parts(ways: list[set[Any]]) -> list[int]:
     """For each result, of which results (a bit each) the graph is in part its own: where that part keeps something that a pass
     frees, one of the two passes has to retain it."""
-    keeping = [{node for node in way if not node.is_leaf_node and (node.saved or node.__class__ is CopySlices)} for way in ways]
+    keeping = [{node for node in way if not node.is_leaf_node and (
+        (node.saved and getattr(node.release, "__func__", node.release) is not nothing_to_free)
+        or node.__class__ is CopySlices)} for way in ways]
     return [sum([1 << j for j, others in enumerate(keeping) if own & others]) for own in keeping]
 
 

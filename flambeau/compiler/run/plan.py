@@ -22,7 +22,7 @@ from ...backends.references import NAMED
 from ...native import pointer
 from ...tensors.tensor import Tensor, wrap
 from ..capture.memory import bytes_of
-from ..capture.optimizers import unchanged
+from ..capture.optimizers import NUMERIC, unchanged
 from ..capture.reads import Reads
 from ..capture.symbolic import evaluate
 from ..capture.tracing import Recorder
@@ -287,6 +287,7 @@ class Plan:
         self.brought: dict[int, float] = {}  # floats among the arguments that each call brings, by number
         self.numbers, self.asked = recorder.numbers, recorder.asked
         self.number_guards = recorder.number_guards
+        self.numeric = [(c, k, None if i is None else len(c[k])) for c, k, i in self.numbers if not i and isinstance(c, dict)]
         self.counts = recorder.counts
         self.optimizers = recorder.optimizers
         self.results = outputs            # leaves of the result: Output, ("same", tensor), ("arg", i) or ("value", x)
@@ -415,11 +416,22 @@ class Plan:
                 return False
         if not self.sources.hold() or not self.sources.apart(leaves):
             return False
+        if not self._has_numbers():
+            return False
         if self.number_guards or self.asked:
             numbers = self._read_numbers(leaves)
             if any([type(numbers[n]) is not float for n in self.asked]):
                 return False
             return all(evaluate(e, numbers) == outcome for e, outcome in self.number_guards)
+        return True
+
+    def _has_numbers(self) -> bool:
+        """Whether there are numbers where the program reads some."""
+        for container, key, length in self.numeric:
+            value = container.get(key)
+            if (value.__class__ not in NUMERIC if length is None else value.__class__ is not tuple or len(value) != length
+                    or any([v.__class__ not in NUMERIC for v in value])):
+                return False
         return True
 
     def _read_numbers(self, leaves: Any) -> list[float]:

@@ -50,7 +50,7 @@ def signature(leaves: list[Any], mode: int, shape: Any, varying: Any = ()) -> An
             parts.append((a.__class__, array.__class__, array.shape, array.strides, array.dtype.num, None if node is None
                           else leaf, leaf and node.hooks is not None and hooked(node),
                           first.setdefault(id(a), n), a._inference, None if a._base is None else outdated(a)))
-        elif type(a) is float and (shape, n) in varying:
+        elif type(a) is float and (shape, n) in varying and a == a:  # (of what is not a number, each is one of its own)
             parts.append(float)
         elif type(a) in SIMPLE:
             parts.append((type(a), repr(a) if type(a) in (float, complex) else a))

@@ -6,6 +6,4 @@ refused_modules(__name__, "it is not implemented", {
     "_checkpoint": "",
     "_checkpoint.checkpoint_wrapper": "checkpoint_wrapper apply_activation_checkpointing CheckpointImpl CheckpointWrapper "
                                       "offload_wrapper",
-    "model_averaging": "",
-    "model_averaging.averagers": "ModelAverager PeriodicModelAverager",
 })

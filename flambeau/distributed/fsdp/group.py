@@ -216,20 +216,22 @@ class ParameterGroup:
     def _send(self, kind: Any, members: list[Member]) -> None:
         device = members[0].sharded.device
         total = sum(m.count for m in members)
-        rows, place = zeros((self.shards, total), dtype=kind, device=device), 0
-        for m in members:
+        # After the gradients, a number for each parameter: not 0 if some process has a gradient of it.
+        rows, place = zeros((self.shards, total + len(members)), dtype=kind, device=device), 0
+        for number, m in enumerate(members):
             grad = m.whole._grad
             if grad is not None:
+                rows[:, total + number] = 1
                 flat = grad.detach().reshape(m.shape[0] if len(m.shape) else 1, -1)
                 for r in range(self.shards):
                     own = flat[r * m.rows:(r + 1) * m.rows]
                     rows[r, place:place + own.numel()].copy_(own.reshape(-1))
             place += m.count
-        made = empty(total, dtype=kind, device=device)
+        made = empty(total + len(members), dtype=kind, device=device)
         factor = self.divisor or self.mesh.size()
         rows.div_(factor)
         work = dist.reduce_scatter_tensor(made, rows.view(-1), group=self.group, async_op=True)
-        self.reducing.append((work, rows, made, members))
+        self.reducing.append((work, rows, made, [(m, m.whole._grad is not None) for m in members]))
 
     def finish(self) -> None:
         """The end of a backward pass: gradients of the pieces are complete."""
@@ -248,12 +250,16 @@ class ParameterGroup:
         if self.reshard_after_backward:
             self.reshard()
 
-    def _add(self, made: Tensor, members: list[Member]) -> None:
-        place = 0
-        for m in members:
+    def _add(self, made: Tensor, members: list[tuple[Member, bool]]) -> None:
+        """members: with whether this process had a gradient. What no process used keeps the gradient it has, or none: with
+        zeros optimizers would let it decay."""
+        place, total = 0, sum(m.count for m, _ in members)
+        for number, (m, used) in enumerate(members):
             local = local_of(m.sharded)
             new = made[place:place + local.numel()].view(local.shape).to(m.dtype)
             place += m.count
+            if not used and not made[total + number].item():
+                continue
             old = m.sharded._grad
             m.sharded._grad = new.clone() if old is None else FUNCTIONS["add"](old, new)
 

@@ -68,12 +68,21 @@ def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False,
     return _call("feature_alpha_dropout", input, p, training, inplace)
 
 
-def _channels(name: str, input: Tensor, p: float, training: bool, inplace: bool, batched: bool) -> Any:
+def _channels(input: Tensor, p: float, training: bool, inplace: bool, batched: bool) -> Any:
     """Feature dropout; an input without a batch dimension gets one for the call."""
     if batched:
         return _call("feature_dropout", input, p, training, inplace)
     made = _call("feature_dropout", input.unsqueeze_(0) if inplace else input.unsqueeze(0), p, training, inplace)
     return made.squeeze_(0) if inplace else made.squeeze(0)
+
+
+def _warn_of_dims(n: int, dims: int) -> None:
+    if dims not in (n + 1, n + 2):
+        warnings.warn(f"dropout{n}d: Received a {dims}-D input to dropout{n}d, which is deprecated and will result in an "
+                      "error in a future release. To retain the behavior and silence this warning, please use dropout "
+                      f"instead. Note that dropout{n}d exists to provide channel-wise dropout on inputs with {n} spatial "
+                      f"dimensions, a channel dimension, and an optional batch dimension (i.e. {n + 1}D or {n + 2}D inputs).",
+                      stacklevel=4)
 
 
 @functional
@@ -88,7 +97,7 @@ def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
         raise RuntimeError(f"dropout1d: Expected 2D or 3D input, but received a {input.dim()}D input. Note that "
                            "dropout1d exists to provide channel-wise dropout on inputs with 1 spatial dimension, a "
                            "channel dimension, and an optional batch dimension (i.e. 2D or 3D inputs).")
-    return _channels("dropout1d", input, p, training, inplace, input.dim() == 3)
+    return _channels(input, p, training, inplace, input.dim() == 3)
 
 
 @functional
@@ -100,12 +109,7 @@ def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
     """
     _check(p)
     dims = input.dim()
-    if dims not in (3, 4):
-        warnings.warn(f"dropout2d: Received a {dims}-D input to dropout2d, which is deprecated and will result in an "
-                      "error in a future release. To retain the behavior and silence this warning, please use dropout "
-                      "instead. Note that dropout2d exists to provide channel-wise dropout on inputs with 2 spatial "
-                      "dimensions, a channel dimension, and an optional batch dimension (i.e. 3D or 4D inputs).",
-                      stacklevel=3)
+    _warn_of_dims(2, dims)
     if dims == 3:
         warnings.warn("dropout2d: Received a 3D input to dropout2d and assuming that channel-wise 1D dropout behavior "
                       "is desired - input is interpreted as shape (N, C, L), where C is the channel dim. This behavior "
@@ -124,10 +128,5 @@ def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
     """
     _check(p)
     dims = input.dim()
-    if dims not in (4, 5):
-        warnings.warn(f"dropout3d: Received a {dims}-D input to dropout3d, which is deprecated and will result in an "
-                      "error in a future release. To retain the behavior and silence this warning, please use dropout "
-                      "instead. Note that dropout3d exists to provide channel-wise dropout on inputs with 3 spatial "
-                      "dimensions, a channel dimension, and an optional batch dimension (i.e. 4D or 5D inputs).",
-                      stacklevel=3)
-    return _channels("dropout3d", input, p, training, inplace, dims != 4)
+    _warn_of_dims(3, dims)
+    return _channels(input, p, training, inplace, dims != 4)

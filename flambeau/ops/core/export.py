@@ -286,7 +286,7 @@ def check_dtype(kernel: str, dtype: Any, kinds: str) -> None:
 
 
 def check_on_cpu(kernel: str, tensor: Tensor, kinds: str, others: str = "") -> None:
-    """The same for a tensor in the host's memory: kernels of other devices serve other dtypes. others: more of them, by name."""
+    """The same for a tensor in the host's memory: kernels of other devices serve others. others: more dtypes, by name."""
     dtype = tensor.dtype
     if dtype.letter not in kinds and dtype.name not in others.split() and tensor.device.type == "cpu":
         check_dtype(kernel, dtype, kinds)

@@ -101,10 +101,10 @@ def _let_methods_ask() -> None:
     homes = tuple([f"{package}.{part}" for part in ("tensors.", "missing", "autograd.")])
     for name, function in list(vars(Tensor).items()):
         if isinstance(function, _types.FunctionType) and function.__module__.startswith(homes) and name not in _OF_PYTHON:
-            setattr(Tensor, name, _asking_method(function))
+            setattr(Tensor, name, _asking_method(name, function))
 
 
-def _asking_method(function: Callable) -> Callable:
+def _asking_method(name: str, function: Callable) -> Callable:
     @functools.wraps(function)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         if not self._without_overrides or state.function_modes:
@@ -113,6 +113,7 @@ def _asking_method(function: Callable) -> Callable:
                 return dispatch(method, (self, *args), kwargs, (self,))[1]
         return function(self, *args, **kwargs)
 
+    method.__name__ = name
     return method
 
 
@@ -502,8 +503,8 @@ def redispatch_function(func: Callable, types: Iterable[type], args: tuple[Any, 
 def get_ignored_functions() -> set[Callable]:
     """Public functions that cannot be overridden: those that make tensors from nothing, and what handlers stand on."""
     from ...creation import factories, legacy, literals
-    from .export import FUNCTIONS
     from ..random import factories as draws
+    from .export import FUNCTIONS
     homes = {module.__file__ for module in (factories, legacy, literals, draws)}
     made = {f for f in FUNCTIONS.values() if getattr(inspect.unwrap(f), "__code__", None) and (
         inspect.unwrap(f).__code__.co_filename in homes and "input" not in inspect.signature(f).parameters)}

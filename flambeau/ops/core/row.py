@@ -128,7 +128,7 @@ class Row:
         given = self.args[1:] if self.view else ()  # of a view: dimensions and sizes
         if all(s in given or (s.rpartition("_")[2] in ("shape", "dtype", "strides") and s not in self.args)
                for s in self.slots):
-            members["release"] = _nothing_to_free
+            members["release"] = nothing_to_free
         return type(name, (RowNode,), members)
 
     def __call__(self, *args: Any) -> Any:
@@ -390,7 +390,7 @@ def edges_of(tensors: Any) -> list[Any] | None:
     return edges if edges.count(None) < len(edges) else None
 
 
-def _nothing_to_free(node: Node | None = None) -> None:
+def nothing_to_free(node: Node | None = None) -> None:
     pass
 
 
@@ -422,7 +422,7 @@ def look_over(node: Node, held: bool) -> None:
     if versions is not None:
         node.versions = tuple(versions)
     if not held:
-        node.release = _nothing_to_free
+        node.release = nothing_to_free
 
 
 class SavedList:
@@ -530,7 +530,7 @@ def wrapped(made: Any) -> Tensor | None:
 
 
 generate.knows(attach=attach, constant=constant, constants=_constants, edges_of=edges_of,
-               look_over=look_over, nothing_to_free=_nothing_to_free, run=run, unpack=unpack, wrapped=wrapped)
+               look_over=look_over, nothing_to_free=nothing_to_free, run=run, unpack=unpack, wrapped=wrapped)
 
 
 class RowNode(Node):

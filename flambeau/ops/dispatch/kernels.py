@@ -53,6 +53,12 @@ def _elu(self: Any, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Any
     return _torch().where(self <= 0, (self * input_scale).expm1() * (alpha * scale), self * scale)
 
 
+def _elu_(self: Any, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Any:
+    if scale == 1 and input_scale == 1:
+        return _functional().elu_(self, alpha)
+    return self.copy_(_elu(self, alpha, scale, input_scale))
+
+
 def _elu_backward(grad: Any, alpha: Any, scale: Any, input_scale: Any, is_result: bool, self: Any) -> Any:
     slope = self + alpha * scale if is_result else alpha * scale * (self * input_scale).exp()
     return _torch().where(self <= 0, grad * input_scale * slope, grad * scale)
@@ -197,7 +203,9 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "where.self": lambda condition, self, other: _torch().where(condition, self, other),
     "rsub": _rsub,
     **dict.fromkeys(("fill_.Scalar", "fill_.Tensor"), lambda self, value: self.fill_(value)),
-    "elu": _elu, "elu_backward": _elu_backward,
+    "elu": _elu, "elu_": _elu_, "elu_backward": _elu_backward,
+    **{f"{name}_": lambda self, name=name: getattr(_functional(), name)(self, inplace=True)
+       for name in ("silu", "mish", "hardswish", "hardsigmoid")},
     "log_sigmoid_forward": lambda self: (_functional().logsigmoid(self), self.new_empty(0)),
     "_softmax": lambda self, dim, half_to_float: self.softmax(dim),
     "_log_softmax": lambda self, dim, half_to_float: self.log_softmax(dim),

@@ -258,14 +258,14 @@ def hstack(tensors: Any, out: Any = None) -> Any:
 
 @lowered("vstack", "row_stack")
 def vstack(tensors: Any, out: Any = None) -> Any:
-    return op("cat", [t if t.ndim > 1 else reshape(t, [1, -1]) for t in tensors], 0)
+    return op("cat", [t if t.ndim > 1 else op("unsqueeze", t, 0) if t.ndim else reshape(t, [1, 1]) for t in tensors], 0)
 
 
 @lowered("repeat_interleave")
 def repeat_interleave(input: Tensor, repeats: Any = None, dim: int | None = None, *, output_size: Any = None) -> Any:
-    if not isinstance(repeats, int) or dim is None:
+    if not isinstance(repeats, int):
         return NotImplemented
-    dim = dim % input.ndim
+    input, dim = (flatten(input), 0) if dim is None else (input, dim % input.ndim)
     wide = op("expand", op("unsqueeze", input, dim + 1), [*input.shape[:dim + 1], repeats, *input.shape[dim + 1:]])
     return flatten(op("clone", wide, memory_format=contiguous_format), dim, dim + 1)
 
@@ -378,9 +378,9 @@ def _scalar(value: Any, beside: Tensor) -> Tensor:
     return op("scalar_tensor", value, dtype=beside.dtype, device=beside.device)
 
 
-@lowered("rsub", "__rsub__")
-def rsub(input: Tensor, other: Any, alpha: Any = 1) -> Any:
-    return op("rsub", input, other) if not isinstance(other, Tensor) else op("sub", other, input)
+@lowered("__rsub__")
+def rsub(input: Tensor, other: Any) -> Any:
+    return op("rsub", input, other)
 
 
 @lowered("__rdiv__", "__rtruediv__", "_rtruediv")

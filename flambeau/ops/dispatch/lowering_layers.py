@@ -16,19 +16,25 @@ _REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
 
 
 # ------------------------------------------------------------------------------------------------------- activations
-def _activation(name: str, real: str | None = None, inplace: str | None = None) -> None:
+def _activation(name: str) -> None:
     """nn.functional's form of an activation, with its `inplace`."""
     def activate(input: Tensor, *args: Any, **kwargs: Any) -> Any:
         writes = kwargs.pop("inplace", False)
         if args and args[-1].__class__ is bool:
             *args, writes = args  # type: ignore[assignment]
-        return op((inplace or f"{name}_") if writes else real or name, input, *args, **kwargs)
+        return op(f"{name}_" if writes else name, input, *args, **kwargs)
     LOWERED[name] = activate
 
 
-for _name in ("relu", "elu", "leaky_relu", "hardtanh", "silu", "mish", "hardswish", "hardsigmoid", "threshold", "selu", "celu",
+for _name in ("relu", "elu", "leaky_relu", "hardtanh", "silu", "mish", "hardswish", "hardsigmoid", "threshold", "celu",
               "softplus"):
     _activation(_name)
+_SELU = (1.6732632423543772, 1.0507009873554805)  # alpha and scale: mean and variance are kept
+
+
+@lowered("selu")
+def selu(input: Tensor, inplace: bool = False) -> Any:
+    return op("elu_" if inplace else "elu", input, *_SELU)
 
 
 @lowered("relu6")

@@ -533,7 +533,9 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
     _check_long("put_", index)
     if source.dtype is not input.dtype:
         raise RuntimeError(f"put_(): self and source expected to have the same dtype, but got self.dtype = "
-                           f"{input.dtype} and source.dtype = {source.dtype}")
+                           f"{input.dtype.word} and source.dtype = {source.dtype.word}")
+    if index.numel() and not input.numel():
+        raise IndexError("put_(): Tried to put elements into an empty tensor")
     if index.numel() != source.numel():
         raise IndexError("put_(): Expected source and index to have the same number of elements, but got "
                          f"source.numel() = {source.numel()}, index.numel() = {index.numel()}")

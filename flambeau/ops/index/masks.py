@@ -40,7 +40,8 @@ def check_mask(name: str, mask: Any) -> None:
     if not isinstance(mask, Tensor):
         raise TypeError(f"{name}(): argument 'mask' must be Tensor, not {type(mask).__name__}")
     if mask.dtype is not _dtypes.bool_:
-        raise RuntimeError(f"{name} only supports boolean masks, but got mask with dtype {mask.dtype}")
+        shown = mask.dtype.c_word if name == "masked_fill_" else mask.dtype.word
+        raise RuntimeError(f"{name} only supports boolean masks, but got mask with dtype {shown}")
 
 
 def _mask_args(self: Tensor, mask: Tensor, value: Any) -> tuple[Any, ...]:

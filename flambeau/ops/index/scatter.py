@@ -8,6 +8,7 @@ from typing import Any
 from ...autograd.state import BATCHED, grad_enabled, state
 from ...backends import values
 from ...creation.factories import arange, empty
+from ...settings import warn_once
 from ...tensors import dtypes as _dtypes
 from ...tensors.shapes import broadcast_shapes, wrap_dim
 from ...tensors.tensor import Tensor
@@ -171,7 +172,7 @@ _REDUCTIONS = {"sum": _sum_backward, "mean": _mean_backward, "amax": _extreme_ba
 _COMBINES = {"amax": "bif", "amin": "bif", "mean": "ifc"}  # which dtypes a reduction has a kernel for
 
 
-def _vector(name: str, index: Any, types: str = "int32 or int64") -> None:
+def _vector(name: str, index: Any, types: str = "int32/int64") -> None:
     if not isinstance(index, Tensor):
         raise TypeError(f"{name}(): argument 'index' (position 3) must be Tensor, not {type(index).__name__}")
     if index.dim() > 1:
@@ -186,7 +187,7 @@ def _vector(name: str, index: Any, types: str = "int32 or int64") -> None:
 def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     """The slices of one dimension that index names, in its order."""
     dim = wrap_dim(dim, input.dim())
-    _vector("index_select", index)
+    _vector("index_select", index, "int32 or int64")
     if input.dim() == 0 and index.numel() != 1:
         raise RuntimeError(f"index_select(): Index to scalar can have only 1 value, got {index.numel()} value(s)")
     return _index_select(input, dim, index)
@@ -231,9 +232,11 @@ def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: 
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Any:
     """input with the slices at the positions of index along dim replaced by source's."""
     dim = wrap_dim(dim, input.dim())
-    _vector("index_copy_", index)
-    if index.dtype is not _dtypes.int64:
+    if isinstance(index, Tensor) and index.dim() > 1:
+        raise IndexError(f"index_copy_(): Index should have dimension 1 or 0 (got {index.dim()})")
+    if isinstance(index, Tensor) and index.dtype is not _dtypes.int64:
         raise RuntimeError(f"index_copy_(): Expected a long tensor for index, but got {_type_word(index.dtype)}")
+    _vector("index_copy_", index)
     if source.dim() == 0 and index.numel() != 1:
         raise IndexError(f"index_copy_(): When source is scalar, index should have one element (got {index.numel()})")
     if source.dim() and input.dim() and source.dim() != input.dim():
@@ -250,6 +253,8 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Any:
 def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Any:
     """input with value in the slices that index names along dim."""
     dim = wrap_dim(dim, input.dim())
+    if isinstance(index, Tensor) and index.dim() > 1:
+        raise RuntimeError(f"Index has to be a vector/scalar, got {index.dim()} dimensions")
     _vector("index_fill_", index, "int64")
     if isinstance(value, Tensor):
         if value.dim():
@@ -377,6 +382,9 @@ def scatter(input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: A
         _inside(input, dim, index)
         given = number_for(input.dtype, given)
     if reduce is not None:
+        if isinstance(given, Tensor):
+            warn_once("scatter_reduce", "The reduce argument of torch.scatter with Tensor src is deprecated and will be "
+                      "removed in a future PyTorch release. Use torch.scatter_reduce instead for more reduction options.")
         if reduce not in ("add", "multiply"):
             raise RuntimeError("reduce argument must be either add or multiply.")
         return _scatter_with, dim, index, given, reduce

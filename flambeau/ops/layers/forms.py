@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 import linecache
+import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..core.row import public
 
+_HERE = os.path.splitext(os.path.abspath(__file__))[0]  # tracebacks and the compiler see whose code it is
 _PLACES = {1: "length", 2: "height, width", 3: "*volume"}
 
 
@@ -33,7 +35,7 @@ def _form(function: Callable[..., Any], name: str, dims: int) -> Callable[..., A
     taken = [p.replace(annotation=p.empty) for p in list(signature.parameters.values())[2:]]
     shown = signature.replace(parameters=taken, return_annotation=signature.empty)
     text = f"def {name}{shown}:\n    return general({name!r}, {dims}, {', '.join([p.name for p in taken])})\n"
-    file = f"{__file__}, {name}"  # among the operations: a captured call trusts it as it trusts these
+    file = f"{_HERE} {name}"
     linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
     space = {**function.__globals__, "general": function}
     exec(compile(text, file, "exec"), space)

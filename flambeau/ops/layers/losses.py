@@ -313,8 +313,8 @@ def ctc_loss(log_probs: Tensor, targets: Tensor, input_lengths: Any, target_leng
     x = log_probs if batched else log_probs.unsqueeze(1)
     if x.ndim != 3:
         raise RuntimeError(f"ctc_loss: log_probs must have 2 or 3 dimensions, got {log_probs.ndim}")
-    _check_ctc(x, targets, inputs, lengths, blank)
     check_on_cpu("ctc_loss_cpu", x, "F")
+    _check_ctc(x, targets, inputs, lengths, blank)
     inputs, lengths = inputs.to(x.device), lengths.to(x.device)
     if x.is_meta:
         inputs, lengths = inputs.to("meta"), lengths.to("meta")

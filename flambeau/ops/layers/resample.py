@@ -121,11 +121,11 @@ def interpolate(input: Tensor, size: Any = None, scale_factor: Any = None, mode:
 
 def resize(input: Tensor, mode: str, out: Any, align_corners: bool, factors: Any, antialias: bool = False) -> Tensor:
     made, kernel = _RESIZERS[mode, input.ndim - 2, antialias]
+    if antialias:
+        check_on_cpu("compute_index_ranges_weights", input, "F", "uint8")
     bytes_too = mode in ("nearest", "nearest-exact", "bilinear", "bicubic")
     if input.dtype.is_complex or not (input.dtype.is_floating_point or (input.dtype is _dtypes.uint8 and bytes_too)):
         raise NotImplementedError(f"\"{made.name}\" not implemented for '{input.dtype}'")
-    if antialias:
-        check_on_cpu("compute_index_ranges_weights", input, "F", "uint8")
     return keeping_layout(made, input, kernel, tuple(out), align_corners, tuple(factors))
 
 

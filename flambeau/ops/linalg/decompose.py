@@ -188,9 +188,9 @@ def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpos
 
 
 # ------------------------------------------------------------------------------------------------------------ SVD
-def _svd_grad(grads: list[Any], u: Tensor, s: Tensor, vh: Tensor, full: bool) -> Tensor | None:
+def _svd_grad(grads: list[Any], result0: Tensor, result1: Tensor, result2: Tensor) -> Tensor | None:
     """Townsend's formula. Each pair of singular vectors turns by what skew(U^H gU) and skew(V^H gV) say."""
-    gu, gs, gvh = grads
+    (gu, gs, gvh), u, s, vh = grads, result0, result1, result2
     if gu is None and gvh is None:
         return None if gs is None else matmul(u.narrow(-1, 0, s._array.shape[-1]) * gs.to(u.dtype).unsqueeze(-2),
                                               vh.narrow(-2, 0, s._array.shape[-1]))
@@ -211,9 +211,11 @@ def _svd_grad(grads: list[Any], u: Tensor, s: Tensor, vh: Tensor, full: bool) ->
         inside = (around_u * rows + cols * around_v) / gaps
     if gs is not None:
         inside = inside + embed(gs)
-    if u.is_complex() and gu is not None and gvh is not None:
-        _check_gauge(diagonal(around_u) + diagonal(around_v), "svd_backward", "e^{i phi} on U and V")
-        inside = inside + embed(diagonal(around_u) / (2.0 * s))
+    if u.is_complex():
+        turned = [diagonal(around) for around in (around_u, around_v) if around is not None]
+        _check_gauge(sum(turned[1:], turned[0]), "svd_backward", "e^{i phi} on U and V")
+        if len(turned) == 2:
+            inside = inside + embed(turned[0] / (2.0 * s))
     inside = inside.to(u.dtype) if inside.dtype is not u.dtype else inside
     if m > k and gu is not None:
         left = matmul(u, inside)
@@ -246,8 +248,7 @@ def _check_gauge(phase: Tensor, function: str, what: str) -> None:
                                "quantity, so it is ill-defined.")
 
 
-_svd = matrix_row("linalg_svd", "A full_matrices", shape=products.singular, backward=dict(
-    A=lambda grads, result0, result1, result2, full_matrices: _svd_grad(grads, result0, result1, result2, full_matrices)))
+_svd = matrix_row("linalg_svd", "A full_matrices", shape=products.singular, backward=dict(A=_svd_grad))
 _svdvals = matrix_row("_linalg_svdvals", "A", shape=products.singular_values, kernel="linalg_svdvals")
 
 
@@ -289,8 +290,8 @@ def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> Any:
 
 
 # ----------------------------------------------------------------------------------------------------- eigenvalues
-def _eigh_grad(grads: list[Any], values: Tensor, vectors: Tensor) -> Tensor | None:
-    gl, gv = grads
+def _eigh_grad(grads: list[Any], result0: Tensor, result1: Tensor) -> Tensor | None:
+    (gl, gv), values, vectors = grads, result0, result1
     if gv is None:
         return None if gl is None else matmul(vectors * gl.to(vectors.dtype).unsqueeze(-2), adjoint(vectors))
     inside = matmul(adjoint(vectors), gv)
@@ -304,9 +305,9 @@ def _eigh_grad(grads: list[Any], values: Tensor, vectors: Tensor) -> Tensor | No
     return matmul(vectors, matmul(inside.to(vectors.dtype), adjoint(vectors)))
 
 
-def _eig_grad(grads: list[Any], values: Tensor, vectors: Tensor) -> Tensor | None:
+def _eig_grad(grads: list[Any], result0: Tensor, result1: Tensor) -> Tensor | None:
     """Eigenvectors have unit length: the part of their gradient along themselves is taken out."""
-    gl, gv = grads
+    (gl, gv), values, vectors = grads, result0, result1
     vh = adjoint(vectors)
     if gv is None:
         return None if gl is None else solve(vh, gl.unsqueeze(-1) * vh)
@@ -322,15 +323,13 @@ def _eig_grad(grads: list[Any], values: Tensor, vectors: Tensor) -> Tensor | Non
     return solve(vh, matmul(inside, vh))
 
 
-_eigh = matrix_row("linalg_eigh", "A UPLO", shape=products.symmetric, backward=dict(
-    A=lambda grads, result0, result1: _eigh_grad(grads, result0, result1)))
+_eigh = matrix_row("linalg_eigh", "A UPLO", shape=products.symmetric, backward=dict(A=_eigh_grad))
 _eigvalsh = matrix_row("_linalg_eigvalsh", "A UPLO", shape=products.real_eigenvalues, kernel="linalg_eigvalsh")
-_eig = matrix_row("linalg_eig", "self", shape=products.eigen,
-                  backward=dict(self=lambda grads, result0, result1: _eig_grad(grads, result0, result1)))
+_eig = matrix_row("linalg_eig", "self", shape=products.eigen, backward=dict(self=_eig_grad))
 _eigvals = matrix_row("_linalg_eigvals", "self", shape=products.eigenvalues, kernel="linalg_eigvals")
 
 
-def _uplo(value: str, function: str) -> str:
+def _uplo(value: str) -> str:
     if not isinstance(value, str) or len(value) != 1 or value.upper() not in "UL":
         raise RuntimeError(f"Expected UPLO argument to be 'L' or 'U', but got {value}")
     return value.upper()
@@ -340,15 +339,14 @@ def _uplo(value: str, function: str) -> str:
 def eigh(A: Tensor, UPLO: str = "L") -> Any:
     """(eigenvalues, eigenvectors) of a Hermitian matrix, of which one triangle is read."""
     check_square(A, "linalg.eigh", kernel="linalg_eigh_cpu", always=True)
-    return return_types.linalg_eigh(*_eigh(A, _uplo(UPLO, "linalg.eigh")))
+    return return_types.linalg_eigh(*_eigh(A, _uplo(UPLO)))
 
 
 @linalg(name="linalg_eigvalsh", autocast="float32", out="exact")
 def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
     """The eigenvalues of a Hermitian matrix, smallest first."""
     check_square(A, "linalg.eigvalsh", kernel="linalg_eigh_cpu", always=True)
-    uplo = _uplo(UPLO, "linalg.eigvalsh")
-    return _eigh(A, uplo)[0] if recording(A) else _eigvalsh(A, uplo)
+    return _eigh(A, _uplo(UPLO))[0] if recording(A) else _eigvalsh(A, _uplo(UPLO))
 
 
 @linalg(name="linalg_eig", autocast="float32")
@@ -404,9 +402,16 @@ _pinv = Row("linalg_pinv", "self atol rtol hermitian", batch=("leading", 2, 0, 0
     self=lambda grad, result, self: _pinv_grad(grad, result, self)))
 
 
+def _one_of(function: str, old: str, given: Any, atol: Any, rtol: Any) -> None:
+    """Tolerances are said in the old way or in the new one."""
+    if given is not None and (atol is not None or rtol is not None):
+        raise TypeError(f"{function}() received an invalid combination of arguments: {old} and atol or rtol")
+
+
 @linalg(name="linalg_pinv")
 def pinv(A: Tensor, rcond: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None) -> Tensor:
     """The pseudo-inverse; singular values up to max(atol, rtol * largest) count as zero."""
+    _one_of("linalg_pinv", "rcond", rcond, atol, rtol)
     check_matrix(A, "linalg.pinv")
     check_floating(A, "linalg.pinv")
     if hermitian:
@@ -432,7 +437,7 @@ def _lstsq_replay(A: Tensor, B: Tensor, vector: bool, residuals: bool) -> tuple[
     return x.squeeze(-1) if vector else x, rest
 
 
-def _lstsq_grads(grads: list[Any], A: Tensor, B: Tensor, which: int, driver: Any) -> Tensor | None:
+def _lstsq_grads(grads: list[Any], A: Tensor, B: Tensor, which: int) -> Tensor | None:
     """Of the solution and of the residuals, which only some drivers give."""
     vector = _vector_rhs(A, B)
     if grads[0] is None and grads[1] is None:
@@ -447,8 +452,7 @@ def _lstsq_grads(grads: list[Any], A: Tensor, B: Tensor, which: int, driver: Any
 
 
 _lstsq = matrix_row("linalg_lstsq", "self b rcond driver", shape=products.least_squares, constant=(2, 3), backward=dict(
-    self=lambda grads, self, b, driver: _lstsq_grads(grads, self, b, 0, driver),
-    b=lambda grads, self, b, driver: _lstsq_grads(grads, self, b, 1, driver)))
+    self=lambda grads, self, b: _lstsq_grads(grads, self, b, 0), b=lambda grads, self, b: _lstsq_grads(grads, self, b, 1)))
 
 
 @linalg(name="linalg_lstsq", autocast="float32")
@@ -485,6 +489,7 @@ def matrix_rank(A: Tensor, tol: Any = None, hermitian: bool = False, *, atol: An
     """The number of singular values above max(atol, rtol * largest)."""
     check_matrix(A, "linalg.matrix_rank")
     check_floating(A, "linalg.matrix_rank", kernel="linalg_svd_cpu")
+    _one_of("linalg_matrix_rank", "tol", tol, atol, rtol)
     if tol is not None:
         atol, rtol = tol, 0.0
     with mode_bits(set=NO_GRAD):
@@ -523,25 +528,11 @@ def cond(A: Tensor, p: Any = None) -> Tensor:
 
 
 # --------------------------------------------------------------------------------------------------- low-rank forms
-def _basis(A: Tensor, q: int, niter: int, mean: Tensor | None) -> Tensor:
+def _basis(A: Tensor, q: int, niter: int) -> Tensor:
     """An approximate basis of A's columns from q random combinations, refined by niter power iterations."""
-    n = A._array.shape[-1]
-    start = FUNCTIONS.get("randn")
-    if start is None:
-        from ..random import factories as random
-        start = random.randn
-    r = start(n, q, dtype=A.dtype, device=A.device)
-
-    def forward(x):
-        return matmul(A, x) - (matmul(mean, x) if mean is not None else 0)
-
-    def back(x):
-        made = matmul(adjoint(A), x)
-        return made - matmul(adjoint(mean), x.sum(-2, keepdim=True)) if mean is not None else made
-
-    basis = linalg_qr(forward(r)).Q
+    basis = linalg_qr(matmul(A, FUNCTIONS["randn"](A._array.shape[-1], q, dtype=A.dtype, device=A.device))).Q
     for _ in range(niter):
-        basis = linalg_qr(forward(linalg_qr(back(basis)).Q)).Q
+        basis = linalg_qr(matmul(A, linalg_qr(matmul(adjoint(A), basis)).Q)).Q
     return basis
 
 
@@ -560,7 +551,7 @@ def svd_lowrank(A: Tensor, q: int | None = 6, niter: int | None = 2, M: Tensor |
 
 
 def _lowrank(A: Tensor, q: int, niter: int) -> tuple[Tensor, ...]:
-    basis = _basis(A, q, niter, None)
+    basis = _basis(A, q, niter)
     u, s, vh = linalg_svd(matmul(adjoint(basis), A), full_matrices=False)
     return matmul(basis, u), s, vh.mH
 

@@ -435,8 +435,7 @@ def _check_self(function: str, self: Tensor, like: Tensor, shape: tuple[int, ...
         raise RuntimeError(f"{function}: Input dtypes must be the same, got: input {self.dtype}, and the others {like.dtype}")
     own = self._array.shape
     if own != shape and (len(own) > len(shape) or any(n not in (1, m) for n, m in zip(reversed(own), reversed(shape)))):
-        raise RuntimeError(f"The expanded size of the tensor {list(shape)} must match the existing size {list(own)} of "
-                           f"{function}'s input")
+        self.expand(shape)  # which says what does not fit
 
 
 def _fused(name: str, row: Row, first: str, second: str, check: Any, **facts: Any) -> Any:

@@ -64,6 +64,8 @@ def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> T
 @linalg(name="linalg_matrix_power")
 def linalg_matrix_power(A: Tensor, n: int) -> Tensor:
     """A square matrix multiplied with itself n times."""
+    if not hasattr(n, "__index__"):
+        raise TypeError(f"linalg_matrix_power(): argument 'n' (position 2) must be int, not {type(n).__name__}")
     return linalg_products.matrix_power(A, n)
 
 
@@ -77,7 +79,7 @@ def linalg_matmul(input: Tensor, other: Tensor) -> Tensor:
 def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
     """The inverse of tensordot(A, ., ind)."""
     if ind <= 0:
-        raise RuntimeError("Expected a strictly positive integer for 'ind' argument.")
+        raise RuntimeError(f"Expected a strictly positive integer for 'ind', but got {ind}")
     shape = A._array.shape
     first, last = shape[:ind], shape[ind:]
     if numel(first) != numel(last):

@@ -113,7 +113,7 @@ def linalg_det(A: Tensor) -> Tensor:
 @linalg(name="linalg_slogdet", out="exact")
 def linalg_slogdet(A: Tensor) -> Any:
     """(sign, log of the absolute value) of the determinant."""
-    check_square(A, "linalg.slogdet", kernel="lu_cpu")
+    check_square(A, "linalg.slogdet")
     return return_types.linalg_slogdet(*_slogdet(A))
 
 
@@ -181,7 +181,7 @@ def _solve(A: Tensor, B: Tensor, left: bool) -> tuple[Tensor, ...]:
                                f"{'AX = B' if left else 'XA = B'} ({n}x{n} and {B._array.shape[-2]}x{B._array.shape[-1]})")
     elif B._array.shape[-1] != n:
         raise RuntimeError(f"linalg.solve: Incompatible shapes of A and B for the equation AX = B ({n}x{n} and "
-                           f"{B._array.shape[-1]})")
+                           f"{B._array.shape[-1]}x1)")
     return _solve_ex(A, B, left, vector)
 
 
@@ -572,8 +572,9 @@ def ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, *, hermitian: bool = False)
         raise RuntimeError("torch.linalg.ldl_solve: Expected B to have at least 2 dimensions, but it has "
                            f"{B._array.ndim} dimensions instead")
     if B._array.shape[-2] != LD._array.shape[-1]:
-        raise RuntimeError("torch.linalg.ldl_solve: Incompatible matrix sizes for A and B: "
-                           f"{list(LD.shape)} and {list(B.shape)}")
+        n, (rows, columns) = LD.shape[-1], B.shape[-2:]
+        raise RuntimeError(f"Incompatible matrix sizes for torch.linalg.ldl_solve: each A matrix is {n} by {n} but each b "
+                           f"matrix is {rows} by {columns}")
     check_same(LD, B, "torch.linalg.ldl_solve")
     return _ldl_solve(LD, pivots, B, hermitian)
 

@@ -368,7 +368,7 @@ atan2 = binary("atan2", "atan2(a, b)", (lambda grad, other, self: _atan2_part(gr
                fast_scalar="")
 hypot = binary("hypot", "hypot(a, b)", (lambda grad, self, result: grad * (self / result),
                                         lambda grad, other, result: grad * (other / result)), fast="fd", takes="f",
-               numbers="none", fast_scalar="")
+               numbers="none", fast_scalar="", cpu_name="hypot_cpu")
 logaddexp = binary("logaddexp", "a == b ? a + M_LN2 : max(a, b) + log1p(exp(-fabs(a - b)))", (
     lambda grad, other, self: grad / (1 + conj((other - self).exp())),
     lambda grad, other, self: grad / (1 + conj((self - other).exp()))), fast="fd", fast_scalar="", inplace=False,
@@ -378,7 +378,8 @@ logaddexp2 = binary("logaddexp2", "a == b ? a + 1 : max(a, b) + log1p(exp2(-fabs
     lambda grad, other, self: grad / (1 + (self - other).exp2())), fast="fd", fast_scalar="", inplace=False, takes="f",
     numbers="none")
 copysign = binary("copysign", "copysign(a, b)", (
-    lambda grad, self, result: grad * masked(result / self, self != 0), nothing), kind="float", fast="fd", complex_ok=False)
+    lambda grad, self, result: grad * masked(result / self, self != 0), nothing), kind="float", fast="fd",
+    complex_ok=False, cpu_name="copysign_cpu")
 ldexp = binary("ldexp", "a * exp2(b)", (lambda grad, other: grad * conj(_two_to(other)),
                                         lambda grad, result: grad * conj(result) * math.log(2.0)), kind="float",
                fast="", fast_scalar="", numbers="none", inplace="function")
@@ -421,10 +422,12 @@ _addcdiv = Pointwise("addcdiv", "self tensor1 tensor2 value", kind="same", as_gi
     tensor2=lambda grad, tensor1, tensor2, value: -grad * conj(value * tensor1 / (tensor2 * tensor2))))
 _LERP = "fabs(c) < 0.5 ? a + c * (b - a) : b - (b - a) * (1 - c)"
 _lerp_scalar = Pointwise("lerp_scalar", "self end weight", kernel="lerp", kind="same", c=_LERP, takes="fc",
+                        cpu_name="lerp_kernel_scalar",
                          node="LerpBackward0", as_given="weight", backward=dict(
     self=lambda grad, weight: grad * (1 - conj(weight)),
     end=lambda grad, weight: grad * conj(weight)))
-_lerp = Pointwise("lerp", "self end weight", kind="same", c=_LERP, takes="fc", node="LerpBackward1",
+_lerp = Pointwise("lerp", "self end weight", kind="same", c=_LERP, takes="fc",
+                 cpu_name="lerp_kernel_tensor", node="LerpBackward1",
                   backward=dict(
     self=lambda grad, weight: grad * conj(1 - weight),
     end=lambda grad, weight: grad * conj(weight),

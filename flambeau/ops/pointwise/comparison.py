@@ -18,6 +18,8 @@ _INTEGERS = "?bBhHiIlLqQ"
 
 
 def _one_dtype(self: Any, other: Any) -> None:
+    if self.is_complex() or other.is_complex():
+        raise RuntimeError("heaviside is not yet implemented for complex tensors.")
     if self.dtype is not other.dtype:
         raise RuntimeError("heaviside is not yet implemented for tensors with different dtypes.")
 
@@ -102,11 +104,12 @@ def where(condition: Any, input: Any = None, other: Any = None) -> Any:
     if input is None and other is None:
         return condition.nonzero(as_tuple=True)
     if input is None or other is None:
-        raise TypeError("where(): expected condition, input and other, or condition alone")
+        raise TypeError("where() received an invalid combination of arguments: expected condition, input and other, or "
+                        "condition alone")
     if condition.dtype is not _dtypes.bool_:
         if condition.dtype is not _dtypes.uint8:
             raise RuntimeError("where expected condition to be a boolean tensor, but got a tensor with dtype "
-                               f"{condition.dtype}")
+                               f"{condition.dtype.word}")
         warnings.warn("where received a uint8 condition tensor. This behavior is deprecated and will be removed in a future "
                       "version of PyTorch. Use a boolean condition instead.", stacklevel=3)
         condition = condition != 0

@@ -44,7 +44,7 @@ floor = unary("floor", "floor(a)", nothing, kind="same", takes="if")
 ceil = unary("ceil", "ceil(a)", nothing, kind="same", takes="if")
 trunc = unary("trunc", "trunc(a)", nothing, kind="same", takes="if", aliases=("fix",))
 frac = unary("frac", "a - trunc(a)", "grad", kind="same", takes="f")
-_round = unary("round", "rint(a)", nothing, kind="same", kernel="rint", takes="if")
+_round = unary("round", "rint(a)", nothing, kind="same", kernel="rint", takes="if", cpu_name="round_vml_cpu")
 signbit = unary("signbit", "signbit(a)", kind="bool", complex_ok=False, inplace=False, c_kinds="fi", out="exact")
 
 deg2rad = unary("deg2rad", "a * 0.017453292519943295", lambda grad: grad.deg2rad(), takes="bif", node="Deg2RadBackward0")

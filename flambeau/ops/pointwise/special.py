@@ -110,7 +110,8 @@ _igammac = Pointwise("igammac", "self other", takes="f", backward=dict(
     other=lambda grad, self, other: -grad * ((self - 1) * other.log() - other - self.lgamma()).exp()))
 
 # ----------------------------------------------------------------------------------------- products with logarithms
-_xlogy = Pointwise("xlogy", "self other", c="b != b ? b : a == 0 ? 0 : a * log(b)", complex_ok=False, backward=dict(
+_xlogy = Pointwise("xlogy", "self other", c="b != b ? b : a == 0 ? 0 : a * log(b)", complex_ok=False,
+                   cpu_name="xlogy_cpu", backward=dict(
     self=lambda grad, self, other: masked(grad * other.log(), ~((self == 0) & (other <= 0))),
     other=lambda grad, self, other: grad * self / other))
 _xlog1py = Pointwise("special_xlog1py", "self other", kernel="xlog1py", c="b != b ? b : a == 0 ? 0 : a * log1p(b)",

@@ -63,7 +63,7 @@ def _ordered(name: str, input: Tensor) -> None:
     if not isinstance(input, Tensor):
         raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
     if input.is_complex():
-        raise RuntimeError(f"{name}: Sort does not support complex dtypes on CPU")
+        raise RuntimeError(f"{name}: {'topk' if name == 'topk' else 'Sort'} does not support complex dtypes on CPU")
 
 
 def _flag(name: str, argument: str, value: Any) -> bool:

@@ -82,7 +82,8 @@ def _spread_arguments(name: str, input: Tensor, dim: Any, unbiased: Any, keepdim
     if unbiased is not None and correction is not None:
         raise TypeError(f"{name}() received an invalid combination of arguments: unbiased and correction exclude each other")
     if not (input.is_floating_point() or input.is_complex()):
-        raise RuntimeError(f"{name}: std and var only support floating point and complex dtypes")
+        what = f"{name}: std and var" if name in ("std", "var") else name
+        raise RuntimeError(f"{what} only support floating point and complex dtypes")
     if correction is None:
         correction = 1 if unbiased is None else int(unbiased)
     dims = dims_of(dim, input.ndim, name)
@@ -163,7 +164,7 @@ def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> A
 def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
     """The most frequent value along dim (the smallest of several) and its last index."""
     if input.is_complex():
-        raise NotImplementedError(f'"mode" not implemented for \'{input.dtype.word}\'')
+        raise NotImplementedError(f'"mode_cpu" not implemented for \'{input.dtype.word}\'')
     dim = one_dim(dim, input.ndim, "mode")
     check_nonempty(input, (dim,), "mode")
     return return_types.mode(*_mode(input, dim, keepdim))

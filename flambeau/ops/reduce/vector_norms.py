@@ -50,6 +50,8 @@ _dist = row("dist", "self other p", takes="bifch", safe=True, shape=rules.distan
 @public(toplevel=False, method=False, name="vector_norm", out="exact")
 def vector_norm(x: Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """(sum |x|^ord)^(1/ord) over dim; ord may be inf, -inf or 0."""
+    if isinstance(ord, str):
+        raise TypeError("linalg_vector_norm(): argument 'ord' must be Number, not str")
     ord = float(ord)
     _check_floating(x, "linalg.vector_norm")
     check_norm_dtype(x, dtype, "linalg.vector_norm")

@@ -253,7 +253,7 @@ def _interleaved_indices(repeats: Tensor, output_size: int | None) -> Tensor:
     if repeats.dim() != 1 and repeats.numel() != 1:
         raise RuntimeError(f"repeat_interleave only accept 1D vector as repeat, got {repeats.dim()} dimensions")
     if repeats.dtype.name not in ("int64", "int32"):
-        raise NotImplementedError(f"repeat_interleave is not implemented for repeats of dtype {repeats.dtype}: "
+        raise NotImplementedError(f"\"repeat_interleave_cpu\" not implemented for '{repeats.dtype.word}': "
                                   "expected int64 or int32")
     if repeats.is_meta and output_size is not None:
         return repeats.new_empty((output_size,))

@@ -107,7 +107,7 @@ def _set_(self: Tensor, source: Any = None, storage_offset: int = 0, size: Any =
         return self
     if isinstance(source, Tensor):
         if source.dtype is not self.dtype:
-            raise RuntimeError(f"Could not set tensor of type {source.dtype} to a tensor of type {self.dtype}")
+            raise RuntimeError(f"Could not set tensor of type {source.dtype.c_word} to a tensor of type {self.dtype.c_word}")
         if size is None:
             array = source._array
         else:

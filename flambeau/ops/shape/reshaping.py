@@ -156,8 +156,8 @@ def _expand_args(self: Tensor, size: tuple[Any, ...]) -> tuple[Tensor, tuple[int
                            f"number of sizes provided ({len(size)}) must be greater or equal to the number of "
                            f"dimensions in the tensor ({len(shape)})")
     out = list(size)
-    for i, n in enumerate(size):
-        old = shape[i - extra] if i >= extra else None
+    for i in reversed(range(len(size))):  # the last dimension that does not fit is the one that is named
+        n, old = size[i], shape[i - extra] if i >= extra else None
         if n == -1:
             if old is None:
                 raise RuntimeError(f"The expanded size of the tensor (-1) isn't allowed in a leading, non-existing "

@@ -123,9 +123,12 @@ def tensor_split(input: Tensor, indices_or_sections: Any = None, dim: int = 0, *
     dim = wrap_dim(dim, input._array.ndim)
     where = next((v for v in (indices_or_sections, indices, sections) if v is not None), None)
     if isinstance(where, Tensor):
-        if where._array.ndim > 1 or where.is_floating_point() or where.is_complex():
-            raise RuntimeError("tensor_split expected tensor_indices_or_sections to be a zero-dimensional or "
-                               f"one-dimensional int64 tensor, but got {where.dtype} of {where._array.ndim} dims")
+        if where.dtype.name != "int64":
+            raise RuntimeError("tensor_split expected tensor_indices_or_sections to have dtype of long, but got "
+                               f"{where.dtype.word}")
+        if where._array.ndim > 1:
+            raise RuntimeError("tensor_split expected tensor_indices_or_sections to be a zero-dimensional or one-dimensional "
+                               f"tensor, but got a tensor with {where._array.ndim} dims")
         where = where.tolist()
     length = input._array.shape[dim]
     if isinstance(where, int):

@@ -69,45 +69,10 @@ def _torch() -> Any:
 _decomposed = functools.partial(register_decomposition)
 
 
-@_decomposed(aten.sigmoid_backward)
-def _sigmoid_backward(grad: Any, output: Any) -> Any:
-    return grad * (output * (1 - output))
-
-
-@_decomposed(aten.tanh_backward)
-def _tanh_backward(grad: Any, output: Any) -> Any:
-    return grad * (1 - output * output)
-
-
-@_decomposed(aten.threshold_backward)
-def _threshold_backward(grad: Any, self: Any, threshold: Any) -> Any:
-    return _torch().where(self <= threshold, 0.0, grad)
-
-
-@_decomposed(aten.silu.default)
-def _silu(self: Any) -> Any:
-    return self * self.sigmoid()
-
-
 @_decomposed(aten.silu_backward.default)
 def _silu_backward(grad: Any, self: Any) -> Any:
     gate = self.sigmoid()
     return grad * gate * (1 + self * (1 - gate))
-
-
-@_decomposed(aten.leaky_relu.default)
-def _leaky_relu(self: Any, negative_slope: Any = 0.01) -> Any:
-    return _torch().where(self > 0, self, self * negative_slope)
-
-
-@_decomposed(aten.hardtanh.default)
-def _hardtanh(self: Any, min_val: Any = -1, max_val: Any = 1) -> Any:
-    return self.clamp(min_val, max_val)
-
-
-@_decomposed(aten.softplus.default)
-def _softplus(self: Any, beta: Any = 1, threshold: Any = 20) -> Any:
-    return _torch().where(self * beta > threshold, self, (self * beta).exp().log1p() / beta)
 
 
 @_decomposed(aten._softmax.default)
@@ -128,40 +93,10 @@ def _softmax_backward(grad: Any, output: Any, dim: int, input_dtype: Any) -> Any
     return product - output * product.sum(dim, keepdim=True)
 
 
-@_decomposed(aten._log_softmax_backward_data.default)
-def _log_softmax_backward(grad: Any, output: Any, dim: int, input_dtype: Any) -> Any:
-    return grad - output.exp() * grad.sum(dim, keepdim=True)
-
-
 @_decomposed(aten.addmm.default)
 def _addmm(self: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
     product = mat1.mm(mat2)
     return (product if alpha == 1 else product * alpha) + (self if beta == 1 else self * beta)
-
-
-@_decomposed(aten.addcmul.default)
-def _addcmul(self: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Any:
-    return self + (tensor1 * tensor2 if value == 1 else value * tensor1 * tensor2)
-
-
-@_decomposed(aten.addcdiv.default)
-def _addcdiv(self: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Any:
-    return self + value * (tensor1 / tensor2)
-
-
-@_decomposed([aten.lerp.Scalar, aten.lerp.Tensor])
-def _lerp(self: Any, end: Any, weight: Any) -> Any:
-    return self + weight * (end - self)
-
-
-@_decomposed(aten.rsub)
-def _rsub(self: Any, other: Any, alpha: Any = 1) -> Any:
-    return (-self if alpha == 1 else self * -alpha) + other
-
-
-@_decomposed(aten.t.default)
-def _t(self: Any) -> Any:
-    return self.transpose(0, 0 if self.ndim < 2 else 1) if self.ndim else self
 
 
 @_decomposed(aten.logsumexp.default)
@@ -188,11 +123,27 @@ def _native_layer_norm(input: Any, normalized_shape: Any, weight: Any, bias: Any
     return made if bias is None else made + bias, mean, rstd
 
 
-@_decomposed(aten.select_backward.default)
-def _select_backward(grad: Any, input_sizes: Any, dim: int, index: int) -> Any:
-    return _torch().select_scatter(grad.new_zeros(input_sizes), grad, dim, index)
-
-
-@_decomposed(aten.slice_backward.default)
-def _slice_backward(grad: Any, input_sizes: Any, dim: int, start: int, end: int, step: int) -> Any:
-    return _torch().slice_scatter(grad.new_zeros(input_sizes), grad, dim, start, min(end, input_sizes[dim]), step)
+# Those that are one expression.
+_FORMULAS: dict[Any, Callable[..., Any]] = {
+    aten.sigmoid_backward: lambda grad, output: grad * (output * (1 - output)),
+    aten.tanh_backward: lambda grad, output: grad * (1 - output * output),
+    aten.threshold_backward: lambda grad, self, threshold: _torch().where(self <= threshold, 0.0, grad),
+    aten.silu.default: lambda self: self * self.sigmoid(),
+    aten.leaky_relu.default: lambda self, negative_slope=0.01: _torch().where(self > 0, self, self * negative_slope),
+    aten.hardtanh.default: lambda self, min_val=-1, max_val=1: self.clamp(min_val, max_val),
+    aten.softplus.default: lambda self, beta=1, threshold=20:
+        _torch().where(self * beta > threshold, self, (self * beta).exp().log1p() / beta),
+    aten._log_softmax_backward_data.default: lambda grad, output, dim, input_dtype:
+        grad - output.exp() * grad.sum(dim, keepdim=True),
+    aten.addcmul.default: lambda self, tensor1, tensor2, *, value=1:
+        self + (tensor1 * tensor2 if value == 1 else value * tensor1 * tensor2),
+    aten.addcdiv.default: lambda self, tensor1, tensor2, *, value=1: self + value * (tensor1 / tensor2),
+    (aten.lerp.Scalar, aten.lerp.Tensor): lambda self, end, weight: self + weight * (end - self),
+    aten.rsub: lambda self, other, alpha=1: (-self if alpha == 1 else self * -alpha) + other,
+    aten.t.default: lambda self: self.transpose(0, 0 if self.ndim < 2 else 1) if self.ndim else self,
+    aten.select_backward.default: lambda grad, input_sizes, dim, index:
+        _torch().select_scatter(grad.new_zeros(input_sizes), grad, dim, index),
+    aten.slice_backward.default: lambda grad, input_sizes, dim, start, end, step:
+        _torch().slice_scatter(grad.new_zeros(input_sizes), grad, dim, start, min(end, input_sizes[dim]), step)}
+for _op, _formula in _FORMULAS.items():
+    _decomposed(_op)(_formula)

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..ops.core.row import FUNCTIONS, ROWS
 from ..ops.pointwise.families import Pointwise
+from ..ops.pointwise.special import SPECIAL
 from ..tensors.tensor import Tensor
 from .tensor import HANDLERS, NestedTensor, jagged, of_parts
 
@@ -64,7 +65,8 @@ def _pointwise(name: str, function: Callable) -> Callable:
         if any(new is None and x is not None for new, x in zip(given, args)):  # parts of their own shapes meet a dense tensor
             return _each(lambda *parts: function(*parts, **kwargs), *[
                 x if not isinstance(x, Tensor) or _nested(x) or x.ndim < like.dim() else _rows(x, like) for x in args])
-        return like._rebuilt(function(*given, **named))
+        made = function(*given, **named)
+        return type(made)(*map(like._rebuilt, made)) if isinstance(made, tuple) else like._rebuilt(made)
 
     return applied
 
@@ -83,11 +85,14 @@ for _row in list(ROWS.values()):
     _name = _row.name
     if isinstance(_row, Pointwise) and (_name in FUNCTIONS or hasattr(Tensor, _name)):
         HANDLERS[_name] = _pointwise(_name, _plain(_name))
+for _name, _function in SPECIAL.items():
+    HANDLERS.setdefault(_function.__name__, _pointwise(_name, _function))
 for _operator, _name in {"__add__": "add", "__radd__": "add", "__mul__": "mul", "__rmul__": "mul", "__sub__": "sub",
                          "__truediv__": "div", "__pow__": "pow", "__neg__": "neg", "__abs__": "abs", "__gt__": "gt",
                          "__lt__": "lt", "__ge__": "ge", "__le__": "le", "__eq__": "eq", "__ne__": "ne",
                          "__and__": "bitwise_and", "__or__": "bitwise_or", "__invert__": "bitwise_not",
-                         "__rsub__": "rsub"}.items():
+                         "__rsub__": "rsub", "__rdiv__": "__rdiv__", "__rtruediv__": "__rdiv__", "__rpow__": "__rpow__",
+                         "float_power": "float_power"}.items():
     HANDLERS[_operator] = _pointwise(_name, _plain(_name))
 
 
@@ -100,7 +105,8 @@ def _on_values(*names: str) -> None:
 
 
 # What keeps elements where they are but is no pointwise row: conversions, copies, limits.
-_on_values(*"to type float double half bfloat16 int long bool cpu detach clone clamp".split())
+_on_values(*"""to type float double half bfloat16 int long short char byte bool cpu detach clone clamp fill positive conj real
+    isposinf isneginf isreal""".split())
 
 
 def _through_functional() -> None:
@@ -119,6 +125,11 @@ _through_functional()
 @handler("where")
 def _where(condition: Any, input: Any, other: Any) -> NestedTensor:
     return _pointwise("where", FUNCTIONS["where"])(condition, input, other)
+
+
+@handler("masked_select")
+def _masked_select(input: NestedTensor, mask: NestedTensor) -> NestedTensor:
+    return of_parts([FUNCTIONS["masked_select"](*pair) for pair in zip(input.parts(), mask.parts())], input.layout)
 
 
 @handler("masked_fill")
@@ -141,6 +152,8 @@ def _inner_dims(x: NestedTensor, dims: Any) -> tuple[list[int], bool, bool]:
 def _reduction(name: str) -> Callable:
     def reduced(x: NestedTensor, dim: Any = None, keepdim: bool = False, **options: Any) -> Any:
         function = _plain(name)
+        if isinstance(dim, Tensor) or "other" in options:  # max and min of two
+            return _pointwise(name, function)(x, dim if dim is not None else options["other"])
         if dim is None:
             values = x._held_values if x._ragged is None or x._ragged.dense else x.contiguous()._held_values
             return function(values, **options)
@@ -150,6 +163,11 @@ def _reduction(name: str) -> Callable:
             inner = _inner_dims(x, dim)[0]
             return _each(lambda part: function(part, inner if len(inner) > 1 else inner[0], True, **options), x)
         inner, ragged, batch = _inner_dims(x, dim)
+        if batch and ragged:  # all parts together
+            values = x._held_values if x._ragged.dense else x.contiguous()._held_values
+            along = [*inner, x._at - 1]
+            made = function(values, along if len(along) > 1 else along[0], keepdim, **options)
+            return made.unsqueeze(0) if keepdim else made
         if batch:
             raise RuntimeError(f"{name}(): a nested tensor cannot be reduced over its batch dimension alone: use unbind()")
         if not ragged:
@@ -166,7 +184,8 @@ def _reduction(name: str) -> Callable:
 
 HANDLERS.update(sum=_reduction("sum"), mean=_reduction("mean"), prod=_reduction("prod"), amax=_reduction("amax"),
                 amin=_reduction("amin"), max=_reduction("max"), min=_reduction("min"), all=_reduction("all"),
-                any=_reduction("any"), var=_reduction("var"), std=_reduction("std"), logsumexp=_reduction("logsumexp"))
+                any=_reduction("any"), var=_reduction("var"), std=_reduction("std"), logsumexp=_reduction("logsumexp"),
+                argmax=_reduction("argmax"), argmin=_reduction("argmin"))
 
 
 def _softly(name: str, x: NestedTensor, dim: int, dtype: Any) -> NestedTensor:
@@ -197,7 +216,8 @@ def _linear(input: NestedTensor, weight: Tensor, bias: Tensor | None = None) -> 
 
 
 @handler("matmul", "__matmul__", "bmm", "mm")
-def _matmul(input: Any, other: Any, *, out: Any = None) -> Any:
+def _matmul(input: Any, other: Any = None, *, mat2: Any = None, out: Any = None) -> Any:
+    other = mat2 if other is None else other
     if _nested(input) and not _nested(other):
         if input._ragged is None:
             raise RuntimeError("Expected both to be nested, but got a nested self and non-nested other")
@@ -358,8 +378,12 @@ def _narrow(x: NestedTensor, dim: int, start: int, length: int) -> NestedTensor:
 
 
 def _chunks(name: str) -> Callable:
-    def cut(x: NestedTensor, size: Any, dim: int = 0) -> Any:
+    def cut(x: NestedTensor, size: Any = None, dim: int = 0, *, chunks: Any = None, split_size: Any = None) -> Any:
+        size = next(s for s in (size, chunks, split_size) if s is not None)
         d = x._wrapped(dim)
+        if d == 0 and name == "chunk" and x._ragged is not None:
+            parts, step = x.parts(), -(-len(x) // size)
+            return tuple(of_parts(parts[i:i + step], x.layout, x._at) for i in range(0, len(parts), step))
         if d == 0 or x._ragged is None or d == x._at:
             raise RuntimeError(f"{name}(): only supported along dimensions of one size of a jagged tensor")
         return tuple(jagged(v, x._ragged, x._at) for v in getattr(x._held_values, name)(size, d - 1))

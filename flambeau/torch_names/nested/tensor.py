@@ -62,6 +62,17 @@ class Ragged:
         return FUNCTIONS["arange"](len(self.counts)).repeat_interleave(FUNCTIONS["tensor"](self.counts))
 
 
+def inner_dim(ndim: int, dim: Any, ragged_dim: int, canonicalize: bool = False) -> Any:
+    """Which dimension of the values a dimension of a jagged tensor is; the batch lies along the ragged one."""
+    if isinstance(dim, (tuple, list)):
+        return type(dim)(dict.fromkeys([inner_dim(ndim, d, ragged_dim, canonicalize) for d in dim]))
+    if canonicalize and dim < 0:
+        dim += ndim
+    if not 0 <= dim < ndim:
+        raise AssertionError(f"dim {dim} out of range for ndim {ndim}")
+    return (dim or ragged_dim) - 1
+
+
 class NestedTensor(Held):
     """A tensor of unequal parts: of layout jagged where `_ragged` tells where they are, else of layout strided."""
 
@@ -86,13 +97,27 @@ class NestedTensor(Held):
             raise RuntimeError("values(): expected a nested tensor of layout jagged")
         return self._held_values
 
-    _values = values
-
     def offsets(self) -> Tensor:
         return self._ragged.offsets
 
     def lengths(self) -> Tensor | None:
         return self._ragged.given
+
+    # PyTorch's names of the same, which its tests read.
+    _values, _offsets, _lengths = property(values), property(offsets), property(lengths)
+    _max_seqlen_tensor = _min_seqlen_tensor = None
+
+    @property
+    def _ragged_idx(self) -> int:
+        return self._at
+
+    def _get_max_seqlen(self) -> int:
+        return max(self._ragged.counts, default=0)
+
+    def _get_min_seqlen(self) -> int:
+        return min(self._ragged.counts, default=0)
+
+    _max_seqlen, _min_seqlen = property(_get_max_seqlen), property(_get_min_seqlen)
 
     def dim(self) -> int:
         return self._held_values.ndim + 1 if self._ragged is not None else len(self._sizes[0]) + 1 if self._sizes else 1

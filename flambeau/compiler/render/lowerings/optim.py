@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir.parts import Value
+from ...ir.parts import Number, Value
 from ...ir.statements import Call, Table, number
 from . import lower
 
@@ -41,7 +41,8 @@ def update(op: Any) -> Call | None:
         return None
     first, last = lists[0], len(numbers) - flags
     wide = [int(zero_dim[0][0].dtype.char == "d")] if counts else []
-    given = [*wide, *map(number, numbers[:last]), *[int(bool(f)) for f in numbers[last:]]]
+    given = [*wide, *map(number, numbers[:last])]
+    given += [number(f) if f.__class__ is Number else int(bool(f)) for f in numbers[last:]]
     return Call(name, first[0].element, [table, len(first), *given])
 
 

@@ -6,12 +6,10 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
-from ....missing import refused_modules
-from . import default_hooks, powerSGD_hook
+from . import debugging_hooks, default_hooks, post_localSGD_hook, powerSGD_hook
 
-refused_modules(__name__, "local SGD is not implemented",
-                {"post_localSGD_hook": "PostLocalSGDState post_localSGD_hook"})
-__all__ = ["DDPCommHookType", "register_ddp_comm_hook"]
+__all__ = ["DDPCommHookType", "debugging_hooks", "default_hooks", "post_localSGD_hook", "powerSGD_hook",
+           "register_ddp_comm_hook"]
 
 
 class DDPCommHookType(Enum):
@@ -23,6 +21,7 @@ class DDPCommHookType(Enum):
     POWER_SGD = partial(powerSGD_hook.powerSGD_hook)
     POWER_SGD_RANK2 = partial(powerSGD_hook.powerSGD_hook, rank=2)
     BATCHED_POWER_SGD = partial(powerSGD_hook.batched_powerSGD_hook)
+    NOOP = partial(debugging_hooks.noop_hook)
 
 
 def register_ddp_comm_hook(comm_hook_type: DDPCommHookType, model: Any, state: Any = None) -> None:

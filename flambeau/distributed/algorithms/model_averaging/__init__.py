@@ -1,0 +1,1 @@
+"""Local SGD: processes train on their own, and average their parameters now and then."""
