@@ -20,7 +20,6 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from ...autograd import errors
-from ...autograd.function_context import FunctionNode
 from ...autograd.node import AccumulateGrad, Edge, version_of
 from ...autograd.state import AUTOCAST, INFERENCE, NO_GRAD, PROFILE, state
 from ...autograd.views import edge_of, outdated
@@ -47,7 +46,7 @@ from ..capture.witness import Witness
 from ..follow.paths import Paths
 from ..ir.parts import CONSTANT, INPUT, TEMPORARY
 from ..render.template import Family
-from .joint import Joint, JointPlan
+from .joint import Joint, JointPlan, runs_python
 from .plan import Irrevocable, Output, Plan, Undone
 from .replay import MISS, UNDONE, Replay, Unsuitable
 from .signature import SIMPLE, floats_among, signature
@@ -383,7 +382,7 @@ class CompiledFunction:
                     live.append(r)
         if not live:
             return
-        if witness.reason is not None or _runs_python(live):  # no trial: what the user's Python does there, it does later
+        if witness.reason is not None or runs_python(live):  # no trial: what the user's Python does there, it does later
             witness.fail("Python of the user's runs in the backward pass")
             return
         before = len(witness.reads.by_place)
@@ -470,6 +469,10 @@ class CompiledFunction:
         grads = [id(grad) for _, grad in recorder.grad_found.values() if grad is not None]
         if len(set(grads)) < len(grads) or any([id(t) in grads or id(of) in grads for t, of in recorder.inner]):
             return "a gradient shares memory with another tensor"  # it may have some of its own at the next call
+        born = {id(t) for t in recorder.born}
+        if any([leaf._grad is not None and id(leaf._grad) not in born and leaf._grad is not recorder.grad_found.get(
+                i, (None, None))[1] for i, leaf in recorder.leaves.items() if i not in born]):
+            return "a tensor that was there before becomes a gradient"
         if any([id(s.source) in grads for s in recorder.placed.values()]):
             return "where a gradient begins in its storage is asked"
         if recorder.device and any(op.inner is not None for op in recorder.ops):
@@ -562,20 +565,6 @@ def _retire(function: Any, key: Any, plan: Any) -> None:
         function.remembered.pop(id(plan), None)
         function.attempts[key] = _ATTEMPTS
         function.reasons.append("second derivatives, or those of some of its results")
-
-
-def _runs_python(results: list[Any]) -> bool:
-    """Whether the backward pass of these would run hooks, or a Function of the user's."""
-    seen, stack = set(), [r._node.node if r._node.__class__ is Edge else r._node for r in results]
-    while stack:
-        node = stack.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        if isinstance(node, FunctionNode) or (node.hooks is not None and node.__class__ is not AccumulateGrad):
-            return True
-        stack.extend(e.node if e.__class__ is Edge else e for e in node.next if e is not None)
-    return False
 
 
 def _tie(result: Any, source: Any) -> str | None:

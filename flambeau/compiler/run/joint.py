@@ -18,6 +18,7 @@ from numpy import ndarray
 from ...amp.autocast_mode import autocast, get_autocast_dtype
 from ...autograd.engine import Task, run
 from ...autograd.errors import freed_error, modified_error
+from ...autograd.function_context import FunctionNode
 from ...autograd.modes import enable_grad
 from ...autograd.node import AccumulateGrad, Edge, Node, next_sequence, start_counter
 from ...autograd.state import AUTOCAST, BATCHED, NO_GRAD, state
@@ -97,6 +98,20 @@ class Joint:
 def _ones(like: Any) -> Any:
     make = lambda: registry.backend_of(like).full(like.shape, like.dtype, 1)
     return make() if present() is None else present().unwatched(make)
+
+
+def runs_python(results: list[Any]) -> bool:
+    """Whether the backward pass of these would run hooks, or a Function of the user's."""
+    seen, stack = set(), [r._node.node if r._node.__class__ is Edge else r._node for r in results]
+    while stack:
+        node = stack.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if isinstance(node, FunctionNode) or (node.hooks is not None and node.__class__ is not AccumulateGrad):
+            return True
+        stack.extend(e.node if e.__class__ is Edge else e for e in node.next if e is not None)
+    return False
 
 
 def _spent(result: Any, recorder: Recorder) -> bool:
@@ -223,8 +238,10 @@ class CompiledFunctionBackward(Node):
     def _check_versions(self, leaves: list[Any], again: bool) -> None:
         plan, marks = self.plan, self.marks
         if plan.marks(leaves) == marks and not any([c.value != v for _, c, v in self.watched]) and (
-                not again or plan.all_marks(leaves) == self.all_marks):
+                not again or self.first or plan.all_marks(leaves) == self.all_marks):
             return
+        if again:
+            plan.retire()
         for tensor, mark in (*zip(plan.read_backward(leaves), marks), *zip(plan.read(leaves), self.all_marks)):
             if tensor._counter is not None and tensor._counter.value != mark:
                 raise modified_error(self, tensor, tensor._array, mark, tensor._counter.value, tensor._counter)
