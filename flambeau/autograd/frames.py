@@ -36,9 +36,10 @@ def user_frame() -> FrameType | None:
 
 
 def asked_by_user() -> bool:
-    """Whether the user's code has called what calls this, if need be with the help of a capture."""
+    """Whether the user's code has called what calls this, if need be through a capture or what looks for overrides."""
     frame: FrameType | None = sys._getframe(2)
-    while frame is not None and frame.f_globals.get("__name__", "").startswith(f"{_PACKAGE}.compiler."):
+    between = f"{_PACKAGE}.compiler.", f"{_PACKAGE}.ops.core.overrides"
+    while frame is not None and frame.f_globals.get("__name__", "").startswith(between):
         frame = frame.f_back
     return frame is not None and not is_ours(frame)
 
