@@ -235,6 +235,15 @@ def show(name: str, times: dict[str, float | None]) -> None:
     print(f"| {name} | {' | '.join(cells)} | {ratio} |", flush=True)
 
 
+def peak(library: Any, step: Call) -> float:
+    """The most memory, in GiB, that a library's tensors and graphs take during a step."""
+    library.cuda.synchronize()
+    library.cuda.reset_peak_memory_stats()
+    step()
+    library.cuda.synchronize()
+    return library.cuda.max_memory_allocated() / 2**30
+
+
 def tried(make: Callable[[], Any], what: str) -> Any:
     try:
         return make()
@@ -265,7 +274,10 @@ def main() -> None:
                  and (step := tried(lambda make=make, name=name: make(name), f"{title}, {what}")) is not None}
         losses = {what: tried(lambda s=s: [float(s()) for _ in range(4)], f"{title}, {what}") for what, s in ready.items()}
         print(f"  {title}: losses of the first steps {losses}", flush=True)
-        ends = {what: wait["flambeau" if what in ("flambeau", "compiled") else "torch"] for what in ready}
+        library = {what: flambeau if what in ("flambeau", "compiled") else torch for what in ready}
+        peaks = {what: round(peak(library[what], ready[what]), 2) for what in ready if losses[what] and what != "jax"}
+        print(f"  {title}: GiB in use at most, with what other ways of the library hold {peaks}", flush=True)
+        ends = {what: library[what].cuda.synchronize for what in ready}
         show(title, seconds({what: ready[what] for what in ready if losses[what]}, ends, rounds=4, least=0.3))
 
 
