@@ -223,9 +223,9 @@ static __device__ inline void hand_over(const float (&part)[32], A *dq, float *s
     }
 }
 // A block per tile of keys: the gradients of keys and values, and its part in those of the queries, one tile of them later.
-// Rows of what is computed are keys, columns are queries. The parts in a query's gradient are added up in memory, in float, by the
-// tiles of keys in their order, so that the sums are the same every time. Blocks take numbers when they start: whom one waits
-// for has started before it.
+// Rows of what is computed are keys, columns are queries. The parts in a query's gradient are added up in memory, in float, by
+// the tiles of keys in their order, so that the sums are the same every time. Blocks take numbers when they start: whom one
+// waits for has started before it.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) flash_back(const Sizes s, A *dq, A *dk, A *dv, const A *g,
         const A *q, const A *k, const A *v, const float *notes, float *sums, int *turns) {
     enum { TILE = KEYS * DEPTH * 2, SEEN = QUERIES * DEPTH * 2, PASSED = QUERIES * KEYS * 2, WARPS = THREADS / 32, STAGES = 3 };
