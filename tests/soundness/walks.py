@@ -169,6 +169,18 @@ def gradient_inside_of_the_argument(compile):
         yield f(flat[n % 3:n % 3 + 3] if n > 2 else flat[:3]), w.grad, flat
 
 
+def argument_that_becomes_a_gradient(compile):
+    w = weights()
+
+    def f(x):
+        w.grad = x
+        return x * 2
+    f = compile(f)
+    for n in range(6):
+        x = vec() * n
+        yield f(x), w.grad is x, w.grad
+
+
 def gradients_counted(compile):
     net, opt, x, y = line()
 

@@ -469,9 +469,9 @@ class CompiledFunction:
         grads = [id(grad) for _, grad in recorder.grad_found.values() if grad is not None]
         if len(set(grads)) < len(grads) or any([id(t) in grads or id(of) in grads for t, of in recorder.inner]):
             return "a gradient shares memory with another tensor"  # it may have some of its own at the next call
-        born = {id(t) for t in recorder.born}
+        born = {id(t) for t in (*recorder.born, *leaves)}
         if any([leaf._grad is not None and id(leaf._grad) not in born and leaf._grad is not recorder.grad_found.get(
-                i, (None, None))[1] for i, leaf in recorder.leaves.items() if i not in born]):
+                i, (None, None))[1] for i, leaf in recorder.leaves.items()]):
             return "a tensor that was there before becomes a gradient"
         if any([id(s.source) in grads for s in recorder.placed.values()]):
             return "where a gradient begins in its storage is asked"

@@ -297,7 +297,7 @@ class Plan:
                             for leaf, grad in recorder.grad_found.values()]
         fresh = {o.value.storage.id: o.value.storage for o in outputs if o.__class__ is Output
                  and o.value.storage.kind is TEMPORARY}
-        parts = [v for _, parts, _, _ in self.sparse for v in parts] + [v for _, v in self.shared]
+        parts = [v for _, parts, _, _ in self.sparse for v in parts] + [v for _, v in self.shared if v.__class__ is Value]
         fresh.update({v.storage.id: v.storage for v in parts if v.storage.kind is TEMPORARY})
         self.fresh = list(fresh.values())
         self._build(recorder, leaves, exact, family)
@@ -347,7 +347,7 @@ class Plan:
             if storage.kind is TEMPORARY and used[storage.id] == 1:
                 made.append(Gradient(leaf, value, version_of(grad)))
             elif grad is not before:
-                self.shared.append((leaf, value))
+                self.shared.append((leaf, by_id.get(id(grad), value)))  # the number of an argument, or a window
         return made
 
     def _tell_apart(self, recorder: Recorder, leaves: list[Any]) -> None:
@@ -461,7 +461,8 @@ class Plan:
     def leave(self, leaves: list[Any], raws: dict[int, Any]) -> None:
         """Gradients that are sparse or not alone in their memory, and counts kept as Python numbers."""
         for leaf, value in self.shared:
-            (leaves[leaf] if leaf.__class__ is int else leaf)._grad = wrap(self._window(value, raws, leaves))
+            grad = leaves[value] if value.__class__ is int else wrap(self._window(value, raws, leaves))
+            (leaves[leaf] if leaf.__class__ is int else leaf)._grad = grad
         for leaf, parts, shape, coalesced in self.sparse:
             from ...sparse import make
             tensors = [wrap(self._window(v, raws, leaves)) for v in parts]
