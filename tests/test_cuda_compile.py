@@ -146,6 +146,29 @@ def test_other_draws():
     both(build, [lambda f, n: f(torch.full((4, 5), float(n), device="cuda"))] * 5)
 
 
+def test_draws_that_ask_for_other_memory_do_without_the_graph(monkeypatch):
+    """Numbers go on where they were, and the kernels are called one by one."""
+    from flambeau.backends.cuda import graphs as cuda_graphs
+
+    def draw(x):
+        return x.clone().uniform_(2, 3), torch.randperm(7, device="cuda")
+
+    def refuse(self, nbytes):
+        raise cuda_graphs.NotRecordable("work asked for other memory than before")
+
+    x, compiled = torch.ones(5, device="cuda"), torch.compile(draw)
+    torch.cuda.manual_seed(5)
+    wanted = [seen(draw(x)) for _ in range(6)]
+    torch.cuda.manual_seed(5)
+    got = [seen(compiled(x)) for _ in range(3)]
+    assert graphs(compiled)
+    monkeypatch.setattr(cuda_graphs.Again, "block", refuse)
+    got += [seen(compiled(x)) for _ in range(3)]
+    assert_same(got, wanted)
+    assert "other memory" in programs(compiled)[0].refused
+
+
+
 def test_seeding_inside():
     def build():
         def draw(x):

@@ -88,6 +88,11 @@ def _give_back() -> None:
         pages.release()
 
 
+def _put_back(words: list[tuple[int, bytes]]) -> None:
+    for address, was in words:
+        ctypes.memmove(address, was, len(was))
+
+
 class _OtherMemory(RuntimeError):
     """The second time, operations do not ask for the memory that they asked for the first time."""
 
@@ -248,7 +253,12 @@ class GraphProgram:
             moved = {n for n, s in self.spots.items() if now[n] != self.baked[n] and n not in self.moving and (
                 s.device and s.nbytes)}
             if not moved:
-                self._again()
+                words = self._words()
+                try:
+                    self._again()
+                except graphs.NotRecordable as error:  # live operations do not do what they did: from now on without a graph
+                    _put_back(words)
+                    self._do_without(str(error))
                 return
             self.moving |= moved
         elif self.graph is not None:
@@ -259,7 +269,16 @@ class GraphProgram:
         except OutOfMemoryError:
             raise
         except RuntimeError as error:
-            self.graph, self.pool, self.arena, self.stand_ins, self.refused = None, None, None, {}, str(error)
+            self._do_without(str(error))
+
+    def _do_without(self, why: str) -> None:
+        """No graph: kernels are called one by one."""
+        self.graph, self.pool, self.arena, self.stand_ins, self.refused = None, None, None, {}, why
+
+    def _words(self) -> list[tuple[int, bytes]]:
+        """What the program changes in the host's memory (counts, generators' words), as it is now."""
+        return [(self.table[n], ctypes.string_at(self.table[n], s.nbytes)) for n, s in self.spots.items()
+                if not s.device and s.id in self.written]
 
     # ------------------------------------------------------------------------------------------------ the graph
     def _record(self) -> None:
@@ -284,15 +303,12 @@ class GraphProgram:
 
     def _attempt(self, table: list[Any], places: list[tuple[int, int]] | None, pool: graphs.Pool) -> graphs.Graph:
         """Writes the program down. The host's counts and words move with what becomes the program's graph, and not before."""
-        held = [(self.table[n], ctypes.string_at(self.table[n], s.nbytes)) for n, s in self.spots.items()
-                if not s.device and s.id in self.written]
-        graph = None
+        words, graph = self._words(), None
         try:
             graph = self._noted(table, places, pool)
         finally:
             if graph is None or pool is not self.pool:
-                for address, was in held:
-                    ctypes.memmove(address, was, len(was))
+                _put_back(words)
         return graph
 
     def _graph_table(self) -> list[Any]:
