@@ -35,8 +35,10 @@ def form(fn, *args, **options):
 
 
 def same_as_eager(fn, *args, rtol=1e-5, **options):
-    """Compiled and eager results of the same arguments agree, calls after the first included."""
-    agree(lambda: (fn,), [args] * 3, rtol=rtol, **options)
+    """Compiled and eager results of the same arguments agree, calls after the first included. (Arrays without elements do not
+    keep their strides: such calls are followed.)"""
+    goes = {} if all([a.numel() for a in args if isinstance(a, torch.Tensor)]) else {"goes": "follow"}
+    agree(lambda: (fn,), [args] * 3, rtol=rtol, **goes, **options)
 
 
 SHAPES = [(), (1,), (5,), (1, 1), (3, 1), (1, 7), (5, 7), (33, 65), (64, 64), (130, 70), (2, 3, 4), (4, 1, 9), (8, 32, 17),

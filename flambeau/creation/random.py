@@ -159,7 +159,8 @@ class _Devices:
         """Makes the current device's, if CUDA is in use: a call that is captured shall find it, and not make one each time."""
         for backend in set(registry.ARRAY_TYPES.values()):
             if backend.NAME == "cuda":
-                self.of(backend.current_device().index)
+                with contextlib.suppress(registry.MissingDevice):  # the backend is there, a device need not be
+                    self.of(backend.current_device().index)
 
     def seed(self, seed: int) -> None:
         self.chosen = seed

@@ -80,7 +80,7 @@ HOMES: dict[str, str] = {
         _lazy.metrics _library.fake_class_registry _library.simple_registry _library.triton _library.utils _numpy.testing
         _prims.debug_prims _python_dispatcher _strobelight _subclasses.fake_utils _subclasses.functional_tensor
         _subclasses.schema_check_mode backends._nnapi cuda._memory_viz cuda._sanitizer
-        distributed.algorithms.model_averaging.hierarchical_model_averager fx._compatibility
+        fx._compatibility
         fx.experimental.accelerator_partitioner fx.experimental.const_fold fx.experimental.graph_gradual_typechecker
         fx.experimental.merge_matmul fx.experimental.meta_tracer fx.experimental.migrate_gradual_types
         fx.experimental.migrate_gradual_types.constraint fx.experimental.normalize fx.experimental.partitioner_utils
