@@ -14,13 +14,13 @@ import sys
 import threading
 import time
 import weakref
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 from types import FunctionType, ModuleType
 from typing import Any
 
 from ...autograd import errors
-from ...autograd.node import AccumulateGrad, Edge, version_of
+from ...autograd.node import AccumulateGrad, Edge
 from ...autograd.state import AUTOCAST, INFERENCE, NO_GRAD, PROFILE, state
 from ...autograd.views import edge_of, outdated
 from ...backends.cpu import memory
@@ -34,21 +34,20 @@ from ...tensors.device import defaults as devices
 from ...tensors.device import device
 from ...tensors.tensor import Tensor
 from ..capture import backend  # noqa: F401  (enters the backend of traced arrays)
-from ..capture.memory import bytes_of
 from ..capture.optimizers import first_at
 from ..capture.reads import Metadata, same
-from ..capture.symbolic import SymFloat, with_plain_numbers
+from ..capture.symbolic import with_plain_numbers
 from ..capture.traced import active
 from ..capture.tracing import Recorder, Uncapturable
-from ..capture.trees import comparable, containers, flatten, flatten_result
+from ..capture.trees import comparable, flatten, flatten_result
 from ..capture.watch import watching
 from ..capture.witness import Witness
 from ..follow.paths import Paths
-from ..ir.parts import CONSTANT, INPUT, TEMPORARY
 from ..render.template import Family
 from .joint import Joint, JointPlan, runs_python
 from .plan import Irrevocable, Output, Plan, Undone
 from .replay import MISS, UNDONE, Replay, Unsuitable
+from .results import Unlike, results_of
 from .signature import SIMPLE, floats_among, signature
 
 _ATTEMPTS = 2   # captures of one signature before its calls are followed
@@ -67,7 +66,6 @@ _RARELY = 32768  # calls between two comparisons, at most
 _ARGUMENTS = 3  # references to an object while they are counted: a list's, a variable's, an argument's
 _LATEST = 8     # programs that were made last: while none of them was of use, a new one is made for what comes a second time
 _MODES = NO_GRAD | INFERENCE | AUTOCAST
-_INTERNAL = {"_base", "_seen", "_creation", "_view_fn", "_inference"}  # what a view has in its __dict__
 _FOLLOW = os.environ.get("FLAMBEAU_COMPILE") == "follow"  # every call is followed
 _KEPT = (Tensor, Module, Optimizer, FunctionType, type, ModuleType, dtypes.dtype, device, enum.Enum)
 stance = "default"  # what set_stance asked for
@@ -422,9 +420,10 @@ class CompiledFunction:
         recorder.forget_born_leaves()
         if any(grad is not None and grad._node is not None for _, grad in recorder.grad_found.values()):
             return "a gradient that is part of a graph is looked at"
-        outputs, shape = self._outputs(recorder, witness, leaves, result)
-        if isinstance(outputs, str):
-            return outputs
+        try:
+            outputs, shape = results_of(recorder, witness, leaves, result)
+        except Unlike as unlike:
+            return str(unlike)
         results: list[Any] = []
         flatten_result(result, results)
         for out, r in zip(outputs, results):
@@ -483,73 +482,6 @@ class CompiledFunction:
                 return "an argument that is part of a graph is changed in place"
         return None
 
-    def _outputs(self, recorder: Recorder, witness: Witness, leaves: list[Any], result: Any) -> tuple[Any, Any]:
-        found: list[Any] = []
-        shape = flatten_result(result, found)
-        anew = [c for c in containers(result) if type(c) is not tuple or not all([type(v) in SIMPLE for v in c])]
-        if any([id(c) in witness.given or id(c) in witness.tuples for c in containers(result)]) or (
-                any([id(c) not in witness.born and not issubclass(type(c), tuple) for c in anew])):
-            return "it returns a list, tuple, dict or object that was there before", None
-        for why in [witness.foreign_result(key) for c in anew if issubclass(type(c), dict) for key in c]:
-            if why:
-                return why, None
-        if len(set(map(id, anew))) < len(anew):
-            return "a list, dict, tuple or object is in the result twice", None
-        by_id = {id(a): i for i, a in enumerate(leaves) if isinstance(a, Tensor)}
-        born = {id(t) for t in recorder.born}
-        outputs: list[Any] = []
-        first: dict[int, int] = {}
-        grads = {id(leaf._grad): by_id.get(id(leaf), leaf) for leaf in recorder.leaves.values() if leaf._grad is not None}
-        for n, r in enumerate(found):
-            if not isinstance(r, Tensor):
-                if why := witness.foreign_result(r):
-                    return why, None
-                outputs.append(("number", r.expression) if isinstance(r, SymFloat) else ("value", r))
-            elif first.setdefault(id(r), n) != n:
-                outputs.append(("again", first[id(r)]))
-            elif id(r) in by_id:
-                outputs.append(("arg", by_id[id(r)]))
-            elif id(r) in grads:
-                outputs.append(("grad", grads[id(r)]))
-            elif id(r) not in born:
-                if id(r) not in witness.known:
-                    return "it returns a tensor that was kept somewhere", None
-                outputs.append(("value", r))
-            elif type(r) is not Tensor or r.__dict__.keys() - _INTERNAL or (r._node is not None and r.is_leaf):
-                return "a result is a leaf, or has attributes of its own", None
-            elif r.is_sparse:
-                return "a result is a sparse tensor", None
-            elif not r._array.size:
-                return "a result has no elements", None
-            elif r._creation is not None and r._node is not None:
-                return "a result is a view of a kind of its own", None
-            elif any(bits(r._array)):
-                return "a result has a conjugate or negative bit", None
-            else:
-                value = recorder.value_of(r)
-                if value.storage.kind is CONSTANT:  # each call's result is memory of its own
-                    value.storage.kind, value.storage.init = TEMPORARY, bytes_of(value.storage)
-                edge = r._node
-                node = edge.node if edge.__class__ is Edge else edge
-                graph = None
-                if recorder.joint is not None:
-                    graph = next((i for i, t in enumerate(recorder.joint.results) if t is r), None)
-                if graph is None and node is not None and node not in recorder.reached and not node.is_leaf_node:
-                    return "a result is part of a graph that began outside", None
-                outputs.append(Output(value, None if graph is not None else node, graph, r._inference, version_of(r)))
-                if r._base is not None and node is None and value.storage.kind is TEMPORARY:
-                    outputs[-1].base = recorder.value_of(r._base)
-                    if outputs[-1].base.storage is not value.storage or r._creation is not None:
-                        return "a result is a view of a kind of its own", None
-                if value.storage.kind is INPUT:
-                    outputs[-1].tie = _tie(r, value.storage.source)
-                    if outputs[-1].tie is None or node is not None:
-                        return "a result is a view of memory from outside", None
-        shared = Counter([o.value.storage.id for o in outputs if o.__class__ is Output])
-        if any(n > 1 for n in shared.values()):
-            return "results share memory", None
-        return outputs, shape
-
     def _explain(self, reason: str, key: Any) -> None:
         self.reasons.append(reason)
         self.attempts[key] = self.attempts.get(key, 0) + 1
@@ -565,15 +497,6 @@ def _retire(function: Any, key: Any, plan: Any) -> None:
         function.remembered.pop(id(plan), None)
         function.attempts[key] = _ATTEMPTS
         function.reasons.append("second derivatives, or those of some of its results")
-
-
-def _tie(result: Any, source: Any) -> str | None:
-    """How a result over a tensor's memory belongs to it: as a view, or as another name (`detach`); None: in some other way."""
-    if source is None or result._array.dtype != source._array.dtype or result._creation is not None or result._inference:
-        return None
-    if result._base is not None:
-        return "view" if result._base is (source if source._base is None else source._base) else None
-    return "name" if result._counter is not None and result._counter is source._counter else None
 
 
 def _unheld(recorder: Recorder, plan: Plan, leaves: list[Any]) -> list[Metadata]:
