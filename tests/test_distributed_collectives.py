@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 import rank_programs as programs
+import rank_programs_inside as inside
 from ranks import RankFailed, Ranks
 
 pytest.importorskip("mpi4py", reason="the extra 'mpi' is not installed")
@@ -49,7 +50,7 @@ def test_movements(worlds, dtype, async_op, contiguous):
 @pytest.mark.parametrize("program", [programs.uneven, programs.to_others, programs.objects, programs.groups, programs.futures,
                                      programs.coalesced, programs.empties, programs.unwaited, programs.methods,
                                      programs.options, programs.nested,
-                                     programs.local_sgd],
+                                     inside.local_sgd],
                          ids=lambda p: p.__name__)
 def test_program(worlds, program):
     same(worlds, program)
@@ -64,7 +65,7 @@ def test_large_tensors_in_pieces(worlds):
 
 
 def test_collectives_inside_compiled_functions(worlds):
-    for rank, answers in enumerate(worlds[0](programs.collectives_compiled)):
+    for rank, answers in enumerate(worlds[0](inside.collectives_compiled)):
         for eager, compiled in zip(answers[::2], answers[1::2]):
             assert eager == compiled, rank
 
