@@ -290,7 +290,8 @@ class HostMachine:
     def launch_graph(self, made, stream):
         graph, node = ctypes.c_long(), ctypes.c_long()
         while step := self.library.host_change(ctypes.byref(graph), ctypes.byref(node)):
-            self.retarget_to(graph.value, node.value, functools.partial(self.library.host_run, _P(step)))
+            if graph.value in self.graphs:  # (else it was given up meanwhile)
+                self.retarget_to(graph.value, node.value, functools.partial(self.library.host_run, _P(step)))
         for work in self.graphs[made][1].values():
             self.do(stream, work)
 

@@ -503,7 +503,8 @@ def test_leaving_the_loop_ends_the_workers():
 
 
 PROGRAM = """
-import os, time
+import os, signal, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # who starts tests in the background may have it ignored
 import flambeau as torch
 from flambeau.utils.data import DataLoader, Dataset, worker
 run = worker.run
