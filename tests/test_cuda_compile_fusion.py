@@ -10,6 +10,7 @@ import random
 import numpy as np
 import pytest
 from cuda_host import needs_gxx
+from cuda_programs import draw, kernels
 
 import flambeau as torch
 import flambeau.nn.functional as F
@@ -23,16 +24,6 @@ def device(cuda):
     """Every test is on a CUDA device."""
 
 
-def program(fn):
-    (plan,) = [p for plans in fn._compiled.plans.values() for p in plans]
-    assert plan.program.graph is not None, plan.program.refused
-    return plan.program
-
-
-def kernels(fn):
-    return [op.kernel for op in program(fn).ops]
-
-
 def same(got, wanted):
     exact = not isinstance(driver.machine(), driver.Machine)
     for g, w in zip(got, wanted, strict=True):
@@ -41,10 +32,6 @@ def same(got, wanted):
             np.testing.assert_array_equal(g.float().cpu().numpy(), w.float().cpu().numpy())
         else:
             torch.testing.assert_close(g, w, equal_nan=True)
-
-
-def draw(*shape, dtype=torch.float32, seed=0):
-    return torch.from_numpy(np.random.default_rng(seed).normal(size=shape) * 2).to(dtype).cuda()
 
 
 CASES = {

@@ -11,6 +11,7 @@ import random
 import numpy as np
 import pytest
 from cuda_host import needs_gxx
+from cuda_programs import draw, kernels, program
 
 import flambeau as torch
 import flambeau.nn.functional as F
@@ -26,20 +27,6 @@ pytestmark = needs_gxx
 @pytest.fixture(autouse=True)
 def device(cuda):
     """Every test is on a CUDA device."""
-
-
-def program(fn):
-    (plan,) = [p for plans in fn._compiled.plans.values() for p in plans]
-    assert plan.program.graph is not None, plan.program.refused
-    return plan.program
-
-
-def kernels(fn):
-    return [op.kernel for op in program(fn).ops]
-
-
-def draw(*shape, dtype=torch.float32, seed=0):
-    return torch.from_numpy(np.random.default_rng(seed).normal(size=shape) * 2).to(dtype).cuda()
 
 
 def words(*shape, most, seed=0):

@@ -156,6 +156,12 @@ class Op:
         made.expression, made.inner = self.expression, self.inner
         return made
 
+    def rewire(self, change: Any) -> None:
+        """Puts every window that it reads or writes through `change`."""
+        self.args = replaced(self.args, change)
+        self.reads = list(values_in(self.args))
+        self.outs, self.writes = [change(v) for v in self.outs], [change(v) for v in self.writes]
+
     def scratch(self, nbytes: int) -> int:
         """Where in the scratch memory there are as many bytes that are free to use during this operation."""
         before = sum(self.scratches)

@@ -136,8 +136,5 @@ def without_copies(ops: list[Op], kept: set[int]) -> list[Op]:
         left.append(op)
     if instead:
         for op in left:
-            op.args = replaced(op.args, change)
-            op.reads = list(values_in(op.args))
-            op.outs = [change(v) for v in op.outs]
-            op.writes = [change(v) for v in op.writes]
+            op.rewire(change)
     return left

@@ -9,12 +9,11 @@ might read in the order of its memory (a draw, a window of another shape). Kerne
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from ...backends.facts import COPIES, FOLDS, IMAGES, POINTWISE
 from ...backends.flags import cudnn
 from ...backends.strides import CHANNEL_ORDER, ordered_strides
-from ..ir.parts import TEMPORARY, Op, Value, replaced, values_in
+from ..ir.parts import TEMPORARY, Op, Value
 
 _LAST = CHANNEL_ORDER["channels_last"]
 
@@ -39,13 +38,7 @@ def channels_last(ops: list[Op], brought: set[int]) -> None:
         wanted -= stuck
     for op in ops:
         if any([_is_image(v) and met.of(v.storage.id) in wanted for v in (*op.reads, *op.writes)]):
-            _lay(op, lambda v: _turned(v) if _is_image(v) and met.of(v.storage.id) in wanted else v)
-
-
-def _lay(op: Op, change: Any) -> None:
-    op.args = replaced(op.args, change)
-    op.reads = list(values_in(op.args))
-    op.outs, op.writes = list(map(change, op.outs)), list(map(change, op.writes))
+            op.rewire(lambda v: _turned(v) if _is_image(v) and met.of(v.storage.id) in wanted else v)
 
 
 def _turned(v: Value) -> Value:
