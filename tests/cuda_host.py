@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import functools
 import hashlib
+import itertools
 import re
 import shutil
 import subprocess
@@ -148,7 +149,8 @@ class HostMachine:
         self.free: dict[int, list[int]] = {}
         self.sizes: dict[int, int] = {}
         self.limit = 1 << 32
-        self.streams, self.capturing, self.later, self.nodes, self.graphs = 6, None, [], {}, {}
+        self.streams, self.capturing, self.later, self.nodes, self.graphs, self.before = 6, None, [], {}, {}, {}
+        self.numbers = itertools.count(1)
         library.host_step.restype = library.host_change.restype = _P
         library.host_number.restype = library.host_captured.restype = ctypes.c_long
 
@@ -279,13 +281,31 @@ class HostMachine:
         self.graphs[len(self.nodes) + len(self.graphs) + 1] = names, dict.fromkeys(names)
         return next(reversed(self.graphs))
 
+    def rewire(self, graph, cut, tied):
+        names, _ = self.graphs[graph]
+        before = self.before.setdefault(graph, {n: {b} for b, n in itertools.pairwise(names)})
+        for first, second in cut:
+            before[second].remove(first)
+        for first, second in tied:
+            assert names.index(first) < names.index(second)
+            before.setdefault(second, set()).add(first)
+
+    def _order(self, graph):
+        """Nodes as late as they were noted, as far as their dependencies allow it: what is missing among these shows."""
+        left, order, before = self.graphs[graph][0][::-1], {}, self.before.get(graph)
+        while left and before is not None:
+            order[next(n for n in left if before.get(n, set()) <= order.keys())] = None
+            left.remove(next(reversed(order)))
+        return list(order) or left[::-1]
+
     def graph_size(self, graph):
         return len(self.graphs[graph][0])
 
     def instantiated(self, graph):
         names, _ = self.graphs[graph]
-        self.graphs[-graph] = names, {n: self.nodes[n] for n in names}
-        return -graph
+        made = -next(self.numbers)
+        self.graphs[made] = names, {n: self.nodes[n] for n in self._order(graph)}
+        return made
 
     def launch_graph(self, made, stream):
         graph, node = ctypes.c_long(), ctypes.c_long()
@@ -304,6 +324,7 @@ class HostMachine:
 
     def end_graph(self, graph):
         self.graphs.pop(graph)
+        self.before.pop(graph, None)
 
     end_instantiated = end_graph
 
@@ -319,7 +340,7 @@ class HostMachine:
     def allow_shared(self, function, nbytes):
         assert nbytes <= 227 << 10, "no multiprocessor has so much"
 
-    def product(self, geometry, device, stream, fast):
+    def product(self, geometry, device, fast):
         return HostProduct(self, geometry)
 
     def convolution(self, geometry, device):

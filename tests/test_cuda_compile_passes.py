@@ -16,7 +16,8 @@ from cuda_programs import draw, kernels, program
 import flambeau as torch
 import flambeau.nn.functional as F
 from flambeau import nn, optim
-from flambeau.backends.cuda import driver, fitted
+from flambeau.backends.cuda import driver, fitted, graphs
+from flambeau.backends.cuda.branches import Part, waits
 from flambeau.compiler.passes import flat
 from flambeau.compiler.passes.arena import laid_out
 from flambeau.compiler.run import graphed
@@ -228,8 +229,9 @@ def test_pieces_that_are_in_use_together_do_not_overlap(seed):
                 assert offsets[k] + size <= offsets[j] or offsets[j] + other <= offsets[k]
 
 
-def test_memory_is_used_again():
+def test_memory_is_used_again(monkeypatch):
     """A chain of large values takes the memory of two or three of them, whatever its length."""
+    monkeypatch.setattr(graphed, "_UNSHARED", 0)
     w = draw(64, 64, seed=1)
 
     def chain(x):
@@ -241,6 +243,49 @@ def test_memory_is_used_again():
         same((compiled(draw(32, 64, seed=n)),), (chain(draw(32, 64, seed=n)),))
     made = program(compiled)
     assert made.arena_bytes <= 3 * 32 * 64 * 4 < made.unshared_bytes
+
+
+# -------------------------------------------------------------------------------------------- work at the same time
+@pytest.mark.parametrize("seed", range(20))
+def test_parts_wait_for_all_that_touch_their_memory(seed):
+    """Directly or not, and for nothing else."""
+    choose = random.Random(seed)
+    some = lambda: {(choose.randrange(200), choose.randint(1, 20)) for _ in range(choose.randint(0, 3))}
+    parts = [Part([n + 1], some(), some()) for n in range(30)]
+    meet = lambda a, b: any(x < y + m and y < x + n for x, n in a for y, m in b)
+    reached: list[set[int]] = []
+    for i, direct in enumerate(waits(parts)):
+        conflicts = {j for j in range(i) if meet(parts[j].writes, parts[i].reads | parts[i].writes)
+                     or meet(parts[j].reads, parts[i].writes)}
+        assert set(direct) <= conflicts
+        reached.append(set(direct).union(*[reached[j] for j in direct]))
+        assert conflicts <= reached[i]
+        assert not any(j in reached[k] for j in direct for k in direct)
+
+
+@pytest.mark.parametrize("shared", [0, 1 << 26])
+def test_branches_of_a_graph(shared, monkeypatch):
+    """Gradients of weights do not wait for those of layers further down; the played device runs what may run early at once."""
+    monkeypatch.setattr(graphed, "_UNSHARED", shared)
+    loose: list[int] = []  # parts that do not wait for the one before them
+    untie = graphs.Graph.untie
+
+    def counted(self, parts):
+        loose.append(sum(i - 1 not in needed for i, needed in enumerate(waits(parts)) if i))
+        untie(self, parts)
+    monkeypatch.setattr(graphs.Graph, "untie", counted)
+    w = [draw(16, 16, seed=n).requires_grad_() for n in range(4)]
+
+    def step(x):
+        for v in w:
+            v.grad = None
+            x = (x @ v).tanh()
+        x.sum().backward()
+        return x.detach(), *[v.grad for v in w]
+    compiled = torch.compile(step)
+    for n in range(4):
+        same(compiled(draw(8, 16, seed=n)), step(draw(8, 16, seed=n)))
+    assert program(compiled).graph is not None and loose[-1] >= (3 if shared else 0)
 
 
 def test_work_that_asks_for_other_memory_the_second_time(monkeypatch):

@@ -166,28 +166,30 @@ struct product {
     int (*multiply)(void *, void *, const void *, const void *, void *, const void *, void *, const void *, const void *, void *,
                     void *, void *, const void *, void *, uintptr_t, void *);
     int (*set)(void *, int, const void *, uintptr_t);
-    void *context, *handle, *description, *first, *second, *result, *workspace;
-    uintptr_t size;
+    void *context, *handle, *description, *first, *second, *result;
+    uintptr_t size;            // of the workspace, behind the other arguments if there is any
     double alpha[2], beta[2];  // in the type of the sums
-    long bias;                 // whether there is one, behind the other arguments
+    long bias;                 // whether there is one, behind the arrays
     char algorithm[64];
 };
 enum { BIAS_POINTER = 8 };
 
-static int multiplied(struct product *p, const union value *a) {  // first, second, result, bias
-    if (tape) noted(p, PRODUCT, a, 3 + p->bias);
+static long factors(const struct product *p) { return 3 + p->bias + !!p->size; }
+
+static int multiplied(struct product *p, const union value *a) {  // first, second, result, bias, workspace
+    if (tape) noted(p, PRODUCT, a, factors(p));
     int code = activated(p->context);
     if (code) return done(code, 0);
     if (p->bias) code = p->set(p->description, BIAS_POINTER, &a[3].p, sizeof(void *));
     if (!code)
         code = p->multiply(p->handle, p->description, p->alpha, a[0].p, p->first, a[1].p, p->second, p->beta, a[2].p, p->result,
-                           a[2].p, p->result, p->algorithm, p->workspace, p->size, stream);
+                           a[2].p, p->result, p->algorithm, p->size ? a[3 + p->bias].p : 0, p->size, stream);
     return done(code, 10000);
 }
 
 void *fl_cuda_product(void *self, void *const *arguments, long given) {
     struct product *p = py.as_address(self);
-    union value values[4];
+    union value values[5];
     for (long k = 0; k < given; k++) values[k] = valued('p', arguments[k]);
     return multiplied(p, values) ? nothing() : 0;
 }

@@ -153,7 +153,7 @@ static int counted(const struct key *k, const struct tape *t, int n) {
 static int stepped(struct launch_of *l, const struct step *s, const struct key *k, const struct tape *t) {
     const struct plan *p = l->plan = s->plan;
     l->kind = s->kind;
-    l->count = s->kind == PRODUCT ? 3 + (int)((struct product *)s->plan)->bias :
+    l->count = s->kind == PRODUCT ? (int)factors(s->plan) :
                s->kind == CONVOLUTION ? 3 + !!((struct convolution *)s->plan)->size : (int)p->count;
     for (int a = 0, n = 0; a < l->count; a++) {
         const int is_address = l->kind != PLAN || p->kinds[a] == 'p';

@@ -79,13 +79,6 @@ def _handle(device: int) -> int:
     return made.value or 0
 
 
-@functools.cache
-def _workspace(device: int, stream: int) -> Any:
-    from .graphs import outside
-    with outside():
-        return windows.storage(_WORKSPACE)
-
-
 class _Heuristic(ctypes.Structure):
     _fields_ = [("algorithm", ctypes.c_char * 64), ("workspace", ctypes.c_size_t), ("state", ctypes.c_int),
                 ("waves", ctypes.c_float), ("reserved", ctypes.c_int * 4)]
@@ -94,15 +87,15 @@ class _Heuristic(ctypes.Structure):
 class _Product(ctypes.Structure):
     """As cuda.c has it."""
 
-    _fields_ = [(name, _P) for name in ("multiply", "set", "context", "handle", "description", "first", "second", "result",
-                                        "workspace", "size")] + [
+    _fields_ = [(name, _P) for name in (
+        "multiply", "set", "context", "handle", "description", "first", "second", "result", "size")] + [
         ("alpha", ctypes.c_char * 16), ("beta", ctypes.c_char * 16), ("bias", ctypes.c_long), ("algorithm", ctypes.c_char * 64)]
 
 
 class Product:
     """A product that is settled but for the arrays: `run(first, second, result[, bias])`."""
 
-    def __init__(self, geometry: Geometry, device: int, stream: int):
+    def __init__(self, geometry: Geometry, device: int):
         lib = library()
         g, kind = geometry, _TYPES[geometry.dtype]
         single = g.dtype.char not in "dD"
@@ -118,20 +111,22 @@ class Product:
         if g.bias:
             self._set(description, _EPILOGUE, ctypes.c_int32(_BIASED))
         layouts = [self._layout(m, kind) for m in (g.second, g.first, g.result)]
-        self._alive = (description, layouts, _workspace(device, stream))
         found = self._best(description, layouts, device)
         number = {"d": np.float64, "F": np.complex64, "D": np.complex128}.get(g.dtype.char, np.float32)
         made.multiply, made.set = (ctypes.cast(getattr(lib, name), _P) for name in (
             "cublasLtMatmul", "cublasLtMatmulDescSetAttribute"))
         made.context, made.handle, made.description = machine().context(device), _handle(device), description
         made.first, made.second, made.result = layouts
-        made.workspace, made.size = self._alive[2].ctypes.data, _WORKSPACE
+        made.size = size = found.workspace
         ctypes.memmove(ctypes.addressof(made) + _Product.alpha.offset, number(g.alpha).tobytes(), number().itemsize)
         ctypes.memmove(ctypes.addressof(made) + _Product.beta.offset, number(g.beta).tobytes(), number().itemsize)
         made.bias = g.bias
         ctypes.memmove(ctypes.addressof(made) + _Product.algorithm.offset, ctypes.addressof(found), 64)
         launch = calls.builtin(_launches(), "fl_cuda_product", ctypes.addressof(made))
-        self.run = lambda first, second, result, *bias: launch(second, first, result, *bias)
+        if size:  # of each call's own: in a graph, products may run at the same time
+            self.run = lambda first, second, result, *bias: launch(second, first, result, *bias, windows.storage(size))
+        else:
+            self.run = lambda first, second, result, *bias: launch(second, first, result, *bias)
 
     @staticmethod
     def _set(description: Any, attribute: int, value: Any) -> None:
@@ -165,6 +160,6 @@ class Product:
 
 
 @functools.cache
-def product(geometry: Geometry, device: int, stream: int, fast: bool) -> Product:
+def product(geometry: Geometry, device: int, fast: bool) -> Product:
     """fast: whether single precision may be rounded to TF32, part of what is settled."""
-    return Product(geometry, device, stream)
+    return Product(geometry, device)

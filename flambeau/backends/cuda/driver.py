@@ -263,6 +263,23 @@ class Machine:
                    "cuGraphNodeGetDependencies")
         return (nodes[0] or 0) if count.value == 1 else 0
 
+    def rewire(self, graph: int, cut: list[tuple[int, int]], tied: list[tuple[int, int]]) -> None:
+        """Takes pairs (a node, one that waits for it) out of a graph, and puts others in."""
+        kinds = b"".join([self._dependency(before, node) for before, node in cut])
+        for name, pairs, edges in (("Remove", cut, kinds), ("Add", tied, None)):
+            if pairs:
+                nodes = [(_P * len(pairs))(*some) for some in zip(*pairs)]
+                self.check(getattr(self.library, f"cuGraph{name}Dependencies_v2")(_P(graph), *nodes, edges, _SIZE(len(pairs))),
+                           f"cuGraph{name}Dependencies")
+
+    def _dependency(self, before: int, node: int) -> bytes:
+        """How a node waits for the one before it (libraries have kinds of their own)."""
+        nodes, edges, count = (_P * 2)(), ctypes.create_string_buffer(16), _SIZE(2)
+        self.check(self.library.cuGraphNodeGetDependencies_v2(_P(node), nodes, edges, ctypes.byref(count)),
+                   "cuGraphNodeGetDependencies")
+        at = nodes[:count.value].index(before)
+        return edges.raw[8 * at:8 * at + 8]
+
     def graph_size(self, graph: int) -> int:
         """How many nodes a graph has."""
         count = _SIZE()
@@ -297,9 +314,9 @@ class Machine:
         self.library.cuGraphExecDestroy(_P(made))
 
     # -------------------------------------------------------------------------------------------------- libraries
-    def product(self, geometry: Any, device: int, stream: int, fast: bool) -> Any:
+    def product(self, geometry: Any, device: int, fast: bool) -> Any:
         from .cublas import product
-        return product(geometry, device, stream, fast)
+        return product(geometry, device, fast)
 
     def convolution(self, geometry: Any, device: int) -> Any:
         """None where cuDNN is not installed."""

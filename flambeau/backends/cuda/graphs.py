@@ -16,6 +16,7 @@ from numpy import ndarray
 
 from . import memory
 from .arrays import CudaArray, NotRecordable, at_address, upload
+from .branches import Part, untie
 from .driver import machine
 from .launch import choose_stream, library, redirecting
 from .memory import Block
@@ -131,7 +132,7 @@ class Redirected(Again):
     def __init__(self, graph: Graph, taken: list[tuple[int, int]], nodes: list[int]):
         super().__init__(graph, taken)
         graph.prepare()
-        self._pieces, self._exec = taken, graph._made
+        self._pieces, self._graph = taken, graph
         self._nodes, self._count = (ctypes.c_void_p * max(len(nodes), 1))(*nodes), len(nodes)
         self._at = ctypes.addressof(self._nodes)
         self._redirect = redirecting().fl_graph_redirect
@@ -139,7 +140,7 @@ class Redirected(Again):
     def __enter__(self) -> Redirected:
         self._taken, self.held, self._done = iter(self._pieces), [], 0
         _hear(self)
-        self._redirect(self._exec, self._at, self._count)
+        self._redirect(self._graph.made, self._at, self._count)
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
@@ -156,7 +157,7 @@ class Redirected(Again):
             made = upload(source)
         finally:
             _hear(self)
-            self._redirect(self._exec, self._at + 8 * self._done, self._count - self._done)
+            self._redirect(self._graph.made, self._at + 8 * self._done, self._count - self._done)
         self.held.append(made)
         return made
 
@@ -165,22 +166,32 @@ class Graph:
     """Work that can be launched again and again."""
 
     def __init__(self, graph: int, capture: Capture):
-        self._graph, self._made = graph, 0
+        self._graph, self.made, self._other = graph, 0, 0
         self.pool, self.held, self.device, self._last = capture.pool, capture.held, capture.device, capture.last
         self.known = capture.known
         self.size = machine().graph_size(graph)
         self._machine = machine()
 
     def prepare(self) -> None:
-        if not self._made:
+        if not self.made:
             machine().activate(self.device)
-            self._made = machine().instantiated(self._graph)
+            self.made = machine().instantiated(self._graph)
+
+    def alternate(self) -> None:
+        """From now on another instance is launched, all of whose changing nodes the caller sets. The last one may still be
+        running: an instance that is changed meanwhile begins only when the device has told the host that it is done."""
+        self.made, self._other = self._other, self.made
+        self.prepare()
 
     def launch(self) -> None:
         """On the current stream."""
         self.prepare()
         if self.size:
-            machine().launch_graph(self._made, current.stream)
+            machine().launch_graph(self.made, current.stream)
+
+    def untie(self, parts: list[Part]) -> None:
+        """Lets operations run at the same time where they do not touch the same memory. parts: all that was captured."""
+        untie(self._graph, parts)
 
     def retarget(self, nodes: list[int], others: Graph) -> None:
         """Puts the work of another graph, node by node, in the place of some nodes of this one."""
@@ -189,12 +200,12 @@ class Graph:
         if len(found) != len(nodes):
             raise NotRecordable("work has other parts than before")
         for node, like in zip(nodes, found):
-            machine().retarget(self._made, node, like, self.device)
+            machine().retarget(self.made, node, like, self.device)
 
     def __del__(self) -> None:
         if getattr(self, "_machine", None) is not None:
-            if self._made:
-                self._machine.end_instantiated(self._made)
+            for made in filter(None, (self.made, self._other)):
+                self._machine.end_instantiated(made)
             self._machine.end_graph(self._graph)
 
 
@@ -220,8 +231,3 @@ def _back(last: int, first: int) -> list[int]:
 def launches() -> int:
     """How many kernels of our own this thread has launched so far."""
     return redirecting().fl_graph_launched()
-
-
-def outside() -> Any:
-    """A block for memory that outlives a graph which is being written down, if there is one."""
-    return contextlib.nullcontext() if current.capture is None else current.capture.paused()

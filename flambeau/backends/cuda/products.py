@@ -13,7 +13,6 @@ from .backend import call, copied
 from .cublas import Geometry, Matrices, matrices
 from .driver import machine
 from .fitted import even_sizes, fit, grown, is_uneven
-from .streams import current
 from .table import kernel
 
 _TAKEN = {np.dtype(t) for t in (np.float32, np.float64, np.float16, np.complex64, np.complex128)} | {native("bfloat16")}
@@ -69,7 +68,7 @@ def _product(a: CudaArray, b: CudaArray, out: CudaArray, alpha: Any, beta: Any, 
         out.ndim == 3) else ()))
     geometry = Geometry(first, second, result, dtype, complex(alpha) if dtype.kind == "c" else float(alpha),
                         complex(beta) if dtype.kind == "c" else float(beta), bias is not None)
-    product = machine().product(geometry, device_index(out), current.stream, bool(_flags.matmul.allow_tf32))
+    product = machine().product(geometry, device_index(out), bool(_flags.matmul.allow_tf32))
     product.run(a, b, out, *(() if bias is None else (bias,)))
 
 

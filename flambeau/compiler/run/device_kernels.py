@@ -41,6 +41,11 @@ class Pass:
             found = self.blocks[s.id] = windows.storage(s.nbytes)
         return found
 
+    def ranges(self, storages: list[Storage]) -> set[tuple[int, int]]:
+        """(address, bytes) of the device's memory that is in use for some storages."""
+        found = {s.id: s for s in storages if s.device and s.nbytes and (s.id in self.blocks or s.id in self.place)}
+        return {(pointer(self.block(s)), s.nbytes) for s in found.values()}
+
     def _targets(self, op: Op) -> list[Any] | None:
         """Where the results of an operation belong, if that is memory which is there, or a part of more, and its kernel can
         write to such."""

@@ -29,6 +29,7 @@ import numpy as np
 from ...backends.cuda import backend as cuda
 from ...backends.cuda import graphs, memory
 from ...backends.cuda.arrays import CudaArray, at_address, upload, windows
+from ...backends.cuda.branches import Part
 from ...backends.cuda.driver import machine
 from ...backends.cuda.memory import Block
 from ...backends.cuda.streams import current
@@ -48,6 +49,7 @@ from .device_kernels import Pass, Repeated, is_live, loads_memory, over, overwri
 from .program import array_at
 
 _SPARE = 1 << 28  # bytes of unused memory that are given back before a graph takes its own
+_UNSHARED = 1 << 26  # bytes up to which nothing shares memory: what does cannot run at the same time
 _FOREVER = 1 << 60
 _TRIES = 2        # times that memory is planned: the first time a library may still be choosing what to do
 _FIRST = 3        # the first place in the table, as in programs of the CPU
@@ -64,6 +66,20 @@ class _Recording(graphs.Capture):
         self.log: list[tuple[int, int]] = []   # (address, bytes) of what the operation asked for
         self.lives: list[list[int]] = []       # bytes, the operation that asked for them, the last during which they were held
         self._places, self._refs = None if places is None else iter(places), []
+        self.parts: list[Part] | None = []     # what operations became; None: a library has its own order
+        self._before = 0
+
+    def part(self, work: Pass, reads: list[Storage], writes: list[Storage]) -> None:
+        """What was written down since the last call is one operation, which touches this memory and what it asked for."""
+        if self.parts is None:
+            return
+        try:
+            nodes = graphs.nodes_since(self, self._before)
+        except graphs.NotRecordable:
+            self.parts = None
+            return
+        self._before = nodes[-1] if nodes else self._before
+        self.parts.append(Part(nodes, work.ranges(reads), work.ranges(writes) | {r for r in self.log if r[1]}))
 
     def block(self, nbytes: int) -> Block:
         if self._places is None:
@@ -123,6 +139,7 @@ class GraphProgram:
         self.pool: graphs.Pool | None = None
         self.arena: Block | None = None        # the memory of what is between the operations
         self.refused: str | None = None        # why there is no graph
+        self.held: list[Any] = []              # memory that live operations read
         self.stand_ins: dict[int, Block] = {}  # place -> memory of the graph's own for what is elsewhere at each run
         self.outputs = {self.place[s.id] for s in kept if s.kind is TEMPORARY and s.nbytes}
         self.moving: set[int] = set()
@@ -148,6 +165,7 @@ class GraphProgram:
         self.constants = [s for s in self.spots.values() if s.kind is CONSTANT]
         self.written = {w.storage.id for op in self.ops for w in op.writes if w.storage.kind is INPUT}
         self.last = {v.storage.id: i for i, op in enumerate(self.ops) for v in (*op.reads, *op.writes)}
+        self.counts = [(n, s.nbytes) for n, s in self.spots.items() if not s.device and s.id in self.written]
         self.on_host = any([not s.device and s.kind is not CONSTANT for s in self.spots.values()])
         self.table = (ctypes.c_void_p * (_FIRST + len(self.spots)))()
         self._host: list[np.ndarray] = []      # the CPU's temporaries
@@ -250,8 +268,7 @@ class GraphProgram:
         """Makes the graph fit to where everything is now, and to the numbers of this run."""
         now, where = self.table[:], (current.device, current.stream)
         if self.graph is not None and where == self.where:
-            moved = {n for n, s in self.spots.items() if now[n] != self.baked[n] and n not in self.moving and (
-                s.device and s.nbytes)}
+            moved = {n for n in self.resting if now[n] != self.baked[n]}
             if not moved:
                 words = self._words()
                 try:
@@ -264,6 +281,7 @@ class GraphProgram:
         elif self.graph is not None:
             self.pool = self.arena = None
         self.graph, self.where, self.baked = None, where, now
+        self.resting = [n for n, s in self.spots.items() if s.device and s.nbytes and n not in self.moving]
         try:
             self._record()
         except OutOfMemoryError:
@@ -277,8 +295,7 @@ class GraphProgram:
 
     def _words(self) -> list[tuple[int, bytes]]:
         """What the program changes in the host's memory (counts, generators' words), as it is now."""
-        return [(self.table[n], ctypes.string_at(self.table[n], s.nbytes)) for n, s in self.spots.items()
-                if not s.device and s.id in self.written]
+        return [(self.table[n], ctypes.string_at(self.table[n], nbytes)) for n, nbytes in self.counts]
 
     # ------------------------------------------------------------------------------------------------ the graph
     def _record(self) -> None:
@@ -330,6 +347,8 @@ class GraphProgram:
             self._perform(table, capture)
             capture.now[0] = len(self.ops)
         self.lives = capture.lives
+        if pool is self.pool and capture.parts:
+            capture.graph.untie(capture.parts)
         return capture.graph
 
     def _planned(self, table: list[Any]) -> list[tuple[int, int]]:
@@ -345,7 +364,10 @@ class GraphProgram:
                 if wanted in taken:  # (of several at one address the last)
                     chosen[first + len(taken) - 1 - taken[::-1].index(wanted)] = table[number]
         rest = [k for k in range(len(self.lives)) if k not in chosen and self.lives[k][0]]
-        offsets, self.arena_bytes, self.unshared_bytes = laid_out([tuple(self.lives[k]) for k in rest], memory.LINE)
+        lives = [tuple(self.lives[k]) for k in rest]
+        if sum([nbytes for nbytes, *_ in lives]) <= _UNSHARED:
+            lives = [(nbytes, 0, _FOREVER) for nbytes, *_ in lives]
+        offsets, self.arena_bytes, self.unshared_bytes = laid_out(lives, memory.LINE)
         self.arena = None
         _give_back()
         self.arena = self.pool.block(self.arena_bytes, exactly=True)
@@ -359,13 +381,14 @@ class GraphProgram:
             return
         if any([self.table[n] != address for n, address in self.hosts]):
             self._bind()
+        self.graph.alternate()
         quick = self.redirected
         with quick or graphs.Again(self.graph, self.pieces) as again:
             for repeat in self.repeats:
                 repeat()
         if quick is None:
             self.graph.retarget(self.nodes, again.graph)
-            self.held = again.held
+            self.held = [again.held, *self.held[:1]]  # (the other instance may still be running)
         self.seen = self.numbers[:]
 
     def _bind(self) -> None:
@@ -384,6 +407,8 @@ class GraphProgram:
         work = Pass(self.place, table, self.numbers, {})
         for s, image in self.inits.get(-1, ()):
             work.fill(s, image)
+        if capture is not None:
+            capture.part(work, [], [s for s, _ in self.inits.get(-1, ())])
         for i, op in enumerate(self.ops):
             if capture is not None:
                 capture.now[0] = i
@@ -393,6 +418,8 @@ class GraphProgram:
                 work.call(op)
             else:
                 self._note(i, work, capture)
+                capture.part(work, [v.storage for v in reads_of(op)],
+                             [*[v.storage for v in op.writes], *[s for s, _ in self.inits.get(i, ())]])
             for v in (*op.reads, *op.writes):
                 if self.last[v.storage.id] == i:
                     work.blocks.pop(v.storage.id, None)
