@@ -114,7 +114,7 @@ def test_a_parameter_that_gets_other_memory():
 
 @pytest.mark.parametrize("write", ["rows", "one of each", "around", "one after the other"])
 def test_windows_onto_fresh_memory_that_are_written_one_by_one(write):
-    """The second window is a promise already, as the first one is to be written: that is no reason to think the call a new one."""
+    """The second window is a promise already, as the first one is to be written: the call is no new one for that."""
     def build():
         def f(x):
             made = x.new_zeros(4, 3)
