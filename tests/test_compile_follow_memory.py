@@ -112,6 +112,42 @@ def test_a_parameter_that_gets_other_memory():
     agree(build, builds=1, runs=6)
 
 
+@pytest.mark.parametrize("write", ["rows", "one of each", "around", "one after the other"])
+def test_windows_onto_fresh_memory_that_are_written_one_by_one(write):
+    """The second window is a promise already, as the first one is to be written: the call is no new one for that."""
+    def build():
+        def f(x):
+            made = x.new_zeros(4, 3)
+            if write == "rows":
+                made[0], made[1], made[3] = x, x * 2, x + 1
+            elif write == "one of each":  # as labels are shifted for a decoder
+                made[:, 1:] = x[:2]
+                made[:, 0] = 7
+            elif write == "around":
+                made[1:3] = x
+                made[0], made[3] = made[1] + 1, made[2] * 3
+            else:
+                made[:2].add_(x)
+                made[1:].mul_(2).add_(x)
+            return made * 2, made.sum(0)
+        return f, lambda n: (torch.arange(3.0) + n,)
+    agree(build, builds=1, interpreted=0, runs=6)
+
+
+def test_windows_that_are_another_time_those_of_others():
+    """Windows that were of one tensor when the call was written down, or of two, are the other way round later."""
+    def build():
+        one, other = torch.zeros(2, 4), torch.zeros(2, 4)
+
+        def f(x, a, b):
+            a.mul_(0.5).add_(x)
+            b.add_(a)
+            return a + b
+        pairs = [(one[0], one[1]), (one[0], other[1]), (other[1], other[0]), (one[0], one[0])]
+        return f, lambda n: (torch.arange(4.0) + n, *pairs[n // 3 % 4]), one, other
+    agree(build, calls=24)
+
+
 def test_slices_that_move():
     def build():
         data = torch.arange(200.0)

@@ -171,10 +171,10 @@ static long fits(const struct follower *f, const struct step *step, void *flat, 
                 if ((uintptr_t)(base[leaf->number] + leaf->offset) != at) return MISMATCH;
                 continue;
             }
-            if (TYPE(a) != py.array_type || (f->low <= at && at < f->high)) return MISMATCH;
+            if (f->low <= at && at < f->high) return MISMATCH;
             for (long k = 0; k < f->n_given; k++)
                 if (f->given[2 * k] <= at && at < f->given[2 * k + 1]) return MISMATCH;
-            if (!ours(a)) return ASK;
+            if (TYPE(a) != py.array_type || !ours(a)) return ASK;
             base[count + new++] = (long)at - leaf->offset;
         } else if (leaf->kind == LITERAL) {
             if (a != leaf->object) return ASK;

@@ -156,7 +156,10 @@ static void S(block)(int ta, int tb, long m, long n, long k, T alpha, const T *a
 
 // ------------------------------------------------------------------------------------------------- a matrix and a vector
 // Each number of the matrix is read once, so nothing is packed: the matrix goes past where it lies, the vector stays in the
-// first cache. The order of a sum depends on k alone.
+// first cache. The order of a sum depends on k alone. Rows go past one after the other: memory that is read from one end to the
+// other comes at twice the speed of eight short rows at once, whose prefetching starts anew with each. Only of long rows is it
+// better to read some together, if the next ones are asked for in time.
+#define LONG_ROW (8192 / (long)sizeof(T))
 static inline T S(total)(S(V) v) {
     T part[LANES] __attribute__((aligned(FL_VECTOR)));
     *(S(V) *)part = v;
@@ -175,6 +178,8 @@ INLINE void S(sums)(const int rows, long k, const T *restrict x, const T *restri
         S(V) x0 = *(const S(V) *)(x + p), x1 = *(const S(V) *)(x + p + LANES);
 #pragma GCC unroll 8
         for (int i = 0; i < rows; i++) {
+            if (rows > 1)  // into the second cache
+                for (long q = 0; q < 2 * FL_VECTOR; q += 64) __builtin_prefetch((const char *)(b + (rows + i) * ldb + p) + q, 0, 2);
             even[i] += x0 * *(const S(V) *)(b + i * ldb + p);
             odd[i] += x1 * *(const S(V) *)(b + i * ldb + p + LANES);
         }
@@ -186,21 +191,34 @@ INLINE void S(sums)(const int rows, long k, const T *restrict x, const T *restri
     }
 }
 
-// The sum of b's rows, times x: `columns` numbers.
+// The sum of b's rows, times x: `columns` numbers. far: b is too large for the second cache, so the next rows are asked for in time.
 #define BLOCK 1024
-static void S(added_rows)(long columns, long k, const T *restrict x, const T *restrict b, long ldb, T *restrict sum) {
+#define FAR (1 << 20)
+#define LINE (64 / (long)sizeof(T))
+INLINE void S(added_rows)(const int far, long columns, long k, const T *restrict x, const T *restrict b, long ldb,
+                          T *restrict sum) {
     memset(sum, 0, columns * sizeof(T));
     long p = 0;
     for (; p + 8 <= k; p += 8) {
 #define FROM(i) const T *b##i = b + (p + i) * ldb; T w##i = x[p + i];
+#define NEXT(i) __builtin_prefetch(b##i + 8 * ldb + j, 0, 2);
+#define ADD(j) \
+    sum[j] += ((w0 * b0[j] + w1 * b1[j]) + (w2 * b2[j] + w3 * b3[j])) + ((w4 * b4[j] + w5 * b5[j]) + (w6 * b6[j] + w7 * b7[j]));
         FL_EACH(FROM)
+        long j = 0;
+        for (; far && j + LINE <= columns; j += LINE) {
+            FL_EACH(NEXT)
+            for (long q = j; q < j + LINE; q++) ADD(q)
+        }
+        for (; j < columns; j++) ADD(j)
 #undef FROM
-        for (long j = 0; j < columns; j++)
-            sum[j] += ((w0 * b0[j] + w1 * b1[j]) + (w2 * b2[j] + w3 * b3[j])) + ((w4 * b4[j] + w5 * b5[j]) + (w6 * b6[j] + w7 * b7[j]));
+#undef NEXT
+#undef ADD
     }
     for (; p < k; p++)
         for (long j = 0; j < columns; j++) sum[j] += x[p] * b[p * ldb + j];
 }
+#undef LINE
 
 // c[j * ldc] = alpha (x b)[j] + beta c[j * ldc] + bias[j * next], j < n; turned: b is stored with n rows.
 static void S(line)(int turned, long n, long k, T alpha, const T *x, long step, const T *b, long ldb, T beta, T *c, long ldc,
@@ -214,9 +232,10 @@ static void S(line)(int turned, long n, long k, T alpha, const T *x, long step, 
     for (long from = 0; from < n; from += BLOCK) {
         long count = n - from < BLOCK ? n - from : BLOCK, j = 0;
         if (turned) {
-            for (; j + ROWS <= count; j += ROWS) S(sums)(ROWS, k, x, b + (from + j) * ldb, ldb, sum + j);
+            for (; k >= LONG_ROW && j + ROWS <= count; j += ROWS) S(sums)(ROWS, k, x, b + (from + j) * ldb, ldb, sum + j);
             for (; j < count; j++) S(sums)(1, k, x, b + (from + j) * ldb, ldb, sum + j);
-        } else S(added_rows)(count, k, x, b + from, ldb, sum);
+        } else if (k * ldb * (long)sizeof(T) < FAR) S(added_rows)(0, count, k, x, b + from, ldb, sum);
+        else S(added_rows)(1, count, k, x, b + from, ldb, sum);
         for (j = 0; j < count; j++) {
             T *to = c + (from + j) * ldc, made = alpha * sum[j];
             if (beta != 0) made += beta * *to;
@@ -225,6 +244,8 @@ static void S(line)(int turned, long n, long k, T alpha, const T *x, long step, 
     }
 }
 #undef BLOCK
+#undef FAR
+#undef LONG_ROW
 
 // As `block`, of one row or of one column.
 static void S(row)(int ta, int tb, long m, long n, long k, T alpha, const T *a, long lda, const T *b, long ldb, T beta, T *c,

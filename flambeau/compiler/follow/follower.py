@@ -20,6 +20,7 @@ from numpy import ndarray
 from ...autograd.frames import user_frame
 from ...backends.cpu import backend as cpu
 from ...backends.cpu import memory
+from ...backends.cpu.arrays import Storage as Memory
 from ...backends.cpu.arrays import restride
 from ...backends.cpu.table import KERNELS
 from ...backends.references import ASKED, HANDED_ON
@@ -328,7 +329,7 @@ class Follower:
                     if pointer(a) != base[leaf[1]] + leaf[2]:
                         return MISMATCH
                 else:
-                    flat[at] = brought = self._brought(a)
+                    flat[at] = brought = self._brought(a, step, leaf[1])
                     if brought is None or (brought is not a and at in step.written):
                         return MISMATCH  # what others see must be written at once
                     base[count] = (pointer(brought) or 0) - leaf[2]
@@ -345,14 +346,23 @@ class Follower:
                 return MISMATCH
         return count - before
 
-    def _brought(self, a: ndarray) -> ndarray | None:
+    def _brought(self, a: ndarray, step: Step, storage: int) -> ndarray | None:
         """An input that is used for the first time: a copy if others may change it. None if its elements are to come."""
         at = pointer(a) or 0
         known = self.known
-        if type(a) is not ndarray or known.low <= at < known.high or (
-                self.native.overlaps(known.given, known.n_given, at, at + 1)):
+        if known.low <= at < known.high or self.native.overlaps(known.given, known.n_given, at, at + 1):
             return None
+        if type(a) is not ndarray:
+            return a if self._beside(a, step, storage) else None
         return _copy_in_place(a) if memory.is_exposed(a) else a
+
+    def _beside(self, a: Any, step: Step, storage: int) -> bool:
+        """Whether a promise is a further window onto memory from before that this segment writes (`x[0] = y; x[1] = z`), as it
+        was when the step was written down: then its distance from the first such window is part of the step."""
+        if not any([storage == tied for tied, *_ in step.ties]):
+            return False
+        owner = Memory(a).address
+        return any([Memory(changed).address == owner for changed in self.changed])
 
     def _varies(self, step: Step, at: int, a: Any) -> bool:
         """Whether another number than before, in the same place, can be read at each run."""
