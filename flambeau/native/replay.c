@@ -85,6 +85,7 @@ struct replay {
     long header, array_slot, node_slot, counter_slot, value_slot, weak_slot, dict_slot;  // offsets in objects
     void *none, *no, *array_type, *name_grad, *name_base, *name_inference, *name_counter, *name_dict, *name_hooks, *leaf_type;
     void *numeric[3];                               // types of numbers
+    void **private; long n_private;                 // names of flambeau's own among a tensor's attributes
     struct rule *rules; long n_rules;
     struct window *arguments; long n_arguments;
     struct window *found; long n_found;             // gradients that are added to
@@ -147,6 +148,24 @@ static int viewed(const struct replay *r, const struct window *w, void *tensor) 
     return base == r->none ? !w->view : w->view && AT(base, r->node_slot) == r->none;
 }
 
+// Whether a tensor has no attributes of the user's: one may hide a method. A table that Python has not made yet (a tagged word
+// from 3.12 on) is asked for.
+static int unadorned(const struct replay *r, void *tensor) {
+    long at = 0, known;
+    void *table = r->dict_slot ? AT(tensor, r->dict_slot) : 0, *key, *value;
+    if (!table || (uintptr_t)table & 1) {
+        table = py.get_attribute(tensor, r->name_dict);
+        if (!table) { py.clear_error(); return 0; }
+        py.forget(table);  // the tensor keeps it
+    }
+    if (!py.dict_size(table)) return 1;
+    while (py.dict_next(table, &at, &key, &value)) {
+        for (known = 0; known < r->n_private && r->private[known] != key; known++) {}
+        if (known == r->n_private) return 0;
+    }
+    return 1;
+}
+
 static int like(const struct replay *r, const struct window *w, void *tensor) {
     if (TYPE(tensor) != w->type) return 0;
     void *object = AT(tensor, r->array_slot), *node = AT(tensor, r->node_slot);
@@ -156,7 +175,7 @@ static int like(const struct replay *r, const struct window *w, void *tensor) {
     long size = w->dimensions * sizeof(long);
     return array->type == w->dtype && array->dimensions == w->dimensions && !memcmp(array->shape, w->extent, size)
         && !memcmp(array->strides, w->extent + w->dimensions, size) && is(tensor, r->name_inference, r->no)
-        && viewed(r, w, tensor);
+        && viewed(r, w, tensor) && unadorned(r, tensor);
 }
 
 static int argument_fits(const struct replay *r, void *arguments, long n) {

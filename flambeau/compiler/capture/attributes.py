@@ -29,7 +29,7 @@ from ...nn.module import Module
 from ...optim import optimizer as optimizers
 from ...tensors.parameter import Parameter
 from ...tensors.tensor import Tensor
-from .reads import MISSING, PLAIN, SCALARS, Entry, Inherited, Kind, Slot, inherited
+from .reads import MISSING, OWN, PLAIN, SCALARS, Entry, Inherited, Kind, Slot, inherited
 from .symbolic import SymFloat
 
 _METADATA = frozenset(("shape", "dtype", "device", "ndim", "requires_grad", "is_leaf", "layout", "T", "mT", "H", "mH", "real",
@@ -263,7 +263,7 @@ def _tensor_attribute(w: Any, o: Any, kind: type, name: str) -> Any:
     if name == "grad":
         return w.gradient(o.grad)
     given = id(o) in w.arguments or id(o) in w.gradients  # another tensor may be in its place
-    if not name.startswith("_") and name in o.__dict__:
+    if name not in OWN and name in o.__dict__:
         if given:
             w.fail(f"the attribute '{name}' of an argument or a gradient is looked at")
         elif id(o) in w.known:

@@ -8,6 +8,7 @@ and value, to the bit; anything else by identity, because what was read *of* it 
 from __future__ import annotations
 
 import struct
+import sys
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from types import FunctionType
@@ -28,6 +29,9 @@ SCALARS = (int, float, complex, bool, str, bytes, type(None))
 # Values that cannot change, and containers that can be looked through.
 PLAIN = frozenset((*SCALARS, tuple, range, slice, Size, SymFloat, type(...), type(NotImplemented), dtype, device, frozenset))
 CONTAINERS = frozenset((list, dict, set, OrderedDict, defaultdict))
+# What flambeau itself puts on tensors, where it differs from the class's default.
+OWN = frozenset(sys.intern(name) for name, value in vars(Tensor).items()
+                if name[0] == "_" != name[1] and isinstance(value, (bool, int, type(None))))
 
 
 _bits = struct.Struct("dd").pack
@@ -247,6 +251,12 @@ class Metadata(Read):
 
     def values(self) -> Any:
         return (self.owner,)
+
+
+def added(tensor: Any) -> tuple[str, ...]:
+    """The names of attributes that the user has put on a tensor: they may hide methods of its class."""
+    table = tensor.__dict__
+    return tuple([name for name in table if name not in OWN]) if table else ()
 
 
 class Setting(Read):

@@ -23,7 +23,7 @@ from ...native import pointer
 from ...tensors.tensor import Tensor, wrap
 from ..capture.memory import bytes_of
 from ..capture.optimizers import NUMERIC, unchanged
-from ..capture.reads import Reads
+from ..capture.reads import Reads, added
 from ..capture.symbolic import evaluate
 from ..capture.tracing import Recorder
 from ..capture.trees import unflatten
@@ -577,7 +577,7 @@ def _layout(array: Any) -> Any:
 
 
 def _meta(tensor: Any) -> Any:
-    return tensor.__class__, tensor._node is None, tensor._inference, _layout(tensor._array)
+    return tensor.__class__, tensor._node is None, tensor._inference, _layout(tensor._array), added(tensor)
 
 
 def _mark(node: Any) -> Any:

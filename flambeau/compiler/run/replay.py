@@ -32,7 +32,21 @@ from ...native.calls import builtin, offset_of
 from ...tensors import dtypes
 from ...tensors.tensor import Tensor
 from ..capture.optimizers import NUMERIC
-from ..capture.reads import MISSING, Behaviour, Content, Entry, Function, Inherited, Kind, Metadata, Read, Reads, Slot, Variable
+from ..capture.reads import (
+    MISSING,
+    OWN,
+    Behaviour,
+    Content,
+    Entry,
+    Function,
+    Inherited,
+    Kind,
+    Metadata,
+    Read,
+    Reads,
+    Slot,
+    Variable,
+)
 from ..capture.symbolic import evaluate
 from ..capture.trees import LEAF
 from .plan import Output, counted
@@ -64,7 +78,7 @@ _Table = _structure(
     program=_P, table=_P, numbers=_P, header=_L, array_slot=_L, node_slot=_L, counter_slot=_L, value_slot=_L,
     weak_slot=_L, dict_slot=_L, none=_P, no=_P, array_type=_P, name_grad=_P, name_base=_P, name_inference=_P, name_counter=_P,
     name_dict=_P, name_hooks=_P, leaf_type=_P, float_type=_P, double_type=_P, int_type=_P,
-    rules=_P, n_rules=_L, arguments=_P, n_arguments=_L, found=_P, n_found=_L,
+    private=_P, n_private=_L, rules=_P, n_rules=_L, arguments=_P, n_arguments=_L, found=_P, n_found=_L,
     reads=_P, n_reads=_L, gradients=_P, n_gradients=_L, fresh=_P, n_fresh=_L, dropped=_P, n_dropped=_L,
     counters=_P, n_counters=_L, held=_P, n_held=_L, spans=_P, n_spans=_L, undo=_P, n_undo=_L,
     steps=_P, n_steps=_L)
@@ -367,6 +381,7 @@ class Replay:
                       ctypes.addressof(program.numbers), _HEADER, *[_slot(Tensor, name) for name in _SLOTS],
                       _slot(VersionCounter, "value"), _weak_slot(), _dict_slot(), id(None), id(False), id(program.ARRAY),
                       *map(id, _NAMES), id(AccumulateGrad), *map(id, NUMERIC))
+        made.private, made.n_private = rules.addresses(list(OWN)), len(OWN)
         _fill(rules, made, "fresh", _L, [place for _, place, _, _ in plan.fresh_places])
         reads = []
         for n, (container, key, index) in enumerate(plan.numbers):

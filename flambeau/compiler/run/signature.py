@@ -13,6 +13,7 @@ from ...backends.flags import on_cuda
 from ...settings import _state as settings
 from ...tensors.dtypes import get_default_dtype
 from ...tensors.tensor import Tensor
+from ..capture.reads import added
 from ..capture.trees import flatten
 
 SIMPLE = (int, float, complex, bool, str, bytes, type(None))  # by value, not by their address
@@ -49,7 +50,7 @@ def signature(leaves: list[Any], mode: int, shape: Any, varying: Any = ()) -> An
             leaf = node.__class__ is AccumulateGrad
             parts.append((a.__class__, array.__class__, array.shape, array.strides, array.dtype.num, None if node is None
                           else leaf, leaf and node.hooks is not None and hooked(node),
-                          first.setdefault(id(a), n), a._inference, None if a._base is None else outdated(a)))
+                          first.setdefault(id(a), n), a._inference, None if a._base is None else outdated(a), added(a)))
         elif type(a) is float and (shape, n) in varying and a == a:  # (of what is not a number, each is one of its own)
             parts.append(float)
         elif type(a) in SIMPLE:
