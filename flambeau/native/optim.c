@@ -88,39 +88,41 @@ static long elements(row_t *table, long rows) {
     }
 #define OF(column) ((T *)row[column] + from)
 #define MAYBE(column) (row[column] ? OF(column) : 0)
-#define NEXT_STEP (count_of(row[STEP], wide) + 1)
 #define EACH _Pragma("omp simd") for (long k = 0; k < n; k++)
-#define INLINE static inline __attribute__((always_inline))
 #define SQRT(x) ((T)(sizeof(T) == 4 ? sqrtf(x) : sqrt(x)))
 #define ABS(x) ((T)(sizeof(T) == 4 ? fabsf(x) : fabs(x)))
-#define ADAM(a) if (ams == a) X(adam_piece)(OF(PARAM), OF(GRAD), OF(FIRST), OF(SECOND), MAYBE(THIRD), n, \
-    maximize ? -1 : 1, decoupled ? 0 : decay, shrink, 1 - beta1, beta2, 1 - beta2, root, eps, rate, a);
-#define SGD(m, o) if (buffered == m && (!m || !nesterov == !o)) X(sgd_piece)(OF(PARAM), OF(GRAD), MAYBE(FIRST), n, \
-    maximize ? -1 : 1, lr, decay, keep, take, momentum, m, o);
-#define RMS(m, c) if (buffered == m && centred == c) X(rmsprop_piece)(OF(PARAM), OF(GRAD), OF(FIRST), MAYBE(SECOND), \
-    MAYBE(THIRD), n, maximize ? -1 : 1, lr, alpha, 1 - alpha, eps, decay, momentum, m, c);
 
-// A rule without options that choose its code: NUMBERS behind lr, what is computed once per tensor, and what for element k of p
-// (parameter), g (gradient), m and v (state). gk is the gradient with weight decay in it, pk the parameter, shrunk by decay that
-// is decoupled.
+// What optim_rules.h calls RULE, as a function. What a choice is about is there or not for a whole tensor: each case has a
+// loop of its own, in which GIVEN is a constant.
+#define UNPACK(...) __VA_ARGS__
 #define NUMBERS(...) __VA_ARGS__
-#define RULE(name, numbers, per_tensor, per_element) \
+#define GIVEN(what) has_##what
+#define EITHER(what, ...) if (what) { enum { has_##what = 1 }; __VA_ARGS__ } else { enum { has_##what = 0 }; __VA_ARGS__ }
+#define ALWAYS(...) __VA_ARGS__
+#define MAYBE_W(...) EITHER(w, __VA_ARGS__)
+#define MAYBE_V_W(...) EITHER(v, EITHER(w, __VA_ARGS__))
+#define MAYBE_M_AHEAD(...) EITHER(m, EITHER(ahead, __VA_ARGS__))
+#define SQUARE_TIMES(x, factor) (x * x * factor)
+static const double eps = 0;  // of rules that have none
+#define RULE(name, numbers, choice, per_tensor, per_element) \
     void X(fl_##name)(row_t *table, long rows, long wide, double lr, numbers, long maximize) { \
         PIECES({ \
-            T *restrict p = OF(PARAM), *restrict m = OF(FIRST), *restrict v = MAYBE(SECOND); \
+            T *restrict p = OF(PARAM), *restrict m = MAYBE(FIRST), *restrict v = MAYBE(SECOND), *restrict w = MAYBE(THIRD); \
             const T *restrict g = OF(GRAD); \
-            const double step = NEXT_STEP; \
+            const double step = row[STEP] ? count_of(row[STEP], wide) + 1 : 0; \
+            const double product = row[COUNT] ? count_of(row[COUNT], wide) : 0; \
             T sign = maximize ? -1 : 1, little = eps, shrink = 1, decay = weight_decay; \
-            UNPACK per_tensor \
-            EACH { \
-                T gk = g[k] * sign, pk = p[k] * shrink; \
-                if (decay != 0) gk = gk + pk * decay; \
-                UNPACK per_element \
+            { \
+                UNPACK per_tensor \
+                choice(EACH { \
+                    T gk = g[k] * sign, pk = p[k] * shrink; \
+                    if (decay != 0) gk = gk + pk * decay; \
+                    UNPACK per_element \
+                }) \
             } \
         }) \
         advance(table, rows, wide); \
     }
-#define UNPACK(...) __VA_ARGS__
 
 //:
 //: fl_adam_{f32,f64}(plldddddll)
@@ -145,135 +147,12 @@ static long elements(row_t *table, long rows) {
 #include "both_types.h"
 
 #else
-// ------------------------------------------------------------------------------------ Adam
-INLINE void X(adam_piece)(T *restrict p, const T *restrict g, T *restrict m, T *restrict v, T *restrict most, long n,
-                              T sign, T decay, T shrink, T rest1, T keep2, T rest2, T root, T eps, T rate,
-                              const int amsgrad) {
-    EACH {
-        T gk = g[k] * sign, pk = p[k] * shrink;
-        if (decay != 0) gk = gk + pk * decay;
-        T mk = m[k] + (gk - m[k]) * rest1, vk = v[k] * keep2 + gk * gk * rest2;
-        m[k] = mk;
-        v[k] = vk;
-        if (amsgrad) most[k] = vk = vk > most[k] || vk != vk ? vk : most[k];
-        p[k] = pk - mk / (SQRT(vk) / root + eps) * rate;
-    }
-}
+#include "optim_rules.h"
 
-void X(fl_adam)(row_t *table, long rows, long wide, double lr, double beta1, double beta2, double eps, double decay,
-                long decoupled, long maximize) {
-    T shrink = decoupled ? 1 - lr * decay : 1;
-    PIECES({
-        double step = NEXT_STEP;
-        T root = sqrt(1 - pow(beta2, step)), rate = lr / (1 - pow(beta1, step));
-        int ams = row[THIRD] != 0;
-        ADAM(0) ADAM(1)
-    })
-    advance(table, rows, wide);
-}
-
-// ------------------------------------------------------------------------------------ SGD
-INLINE void X(sgd_piece)(T *restrict p, const T *restrict g, T *restrict b, long n, T sign, T rate, T decay, T keep, T take,
-                             T ahead, const int momentum, const int nesterov) {
-    EACH {
-        T gk = g[k] * sign;
-        if (decay != 0) gk = gk + p[k] * decay;
-        if (momentum) {
-            T bk = b[k] * keep + gk * take;
-            b[k] = bk;
-            gk = nesterov ? gk + bk * ahead : bk;
-        }
-        p[k] = p[k] - gk * rate;
-    }
-}
-
-// `first`: the buffers are new (all zero) and become this step's gradient, which dampening does not touch.
 void X(fl_sgd)(row_t *table, long rows, double lr, double momentum, double dampening, double decay, long nesterov,
-               long maximize, long first) {
-    T keep = first ? 0 : momentum, take = first ? 1 : 1 - dampening;
-    PIECES({
-        int buffered = row[FIRST] != 0;
-        SGD(0, 0) SGD(1, 0) SGD(1, 1)
-    })
+               long first, long maximize) {
+    X(fl_sgd_step)(table, rows, 0, lr, momentum, dampening, decay, nesterov, first, maximize);
 }
-
-// -------------------------------------------------------------------------------- RMSprop
-INLINE void X(rmsprop_piece)(T *restrict p, const T *restrict g, T *restrict v, T *restrict b, T *restrict mean, long n,
-                                 T sign, T rate, T keep, T rest, T eps, T decay, T momentum,
-                                 const int buffered, const int centred) {
-    EACH {
-        T gk = g[k] * sign;
-        if (decay != 0) gk = gk + p[k] * decay;
-        T vk = v[k] * keep + rest * gk * gk;
-        v[k] = vk;
-        if (centred) {
-            T mk = mean[k] + (gk - mean[k]) * rest;
-            mean[k] = mk;
-            vk = vk - mk * mk;
-        }
-        T root = SQRT(vk) + eps;
-        if (buffered) {
-            b[k] = b[k] * momentum + gk / root;
-            p[k] = p[k] - b[k] * rate;
-        } else p[k] = p[k] - rate * gk / root;
-    }
-}
-
-void X(fl_rmsprop)(row_t *table, long rows, long wide, double lr, double alpha, double eps, double decay, double momentum,
-                   long maximize) {
-    PIECES({
-        int buffered = row[SECOND] != 0, centred = row[THIRD] != 0;
-        RMS(0, 0) RMS(0, 1) RMS(1, 0) RMS(1, 1)
-    })
-    advance(table, rows, wide);
-}
-
-// ------------------------------------------------------------- Adagrad, Adadelta and Adamax
-RULE(adagrad, NUMBERS(double lr_decay, double eps, double weight_decay), (
-    T rate = lr / (1 + (step - 1) * lr_decay);
-), (
-    T sk = m[k] + gk * gk;
-    m[k] = sk;
-    p[k] = pk - rate * gk / (SQRT(sk) + little);
-))
-
-RULE(adadelta, NUMBERS(double rho, double eps, double weight_decay), (
-    T keep = rho, rest = 1 - rho, rate = lr;
-), (
-    T mk = m[k] * keep + rest * gk * gk;
-    m[k] = mk;
-    T dk = SQRT(v[k] + little) / SQRT(mk + little) * gk;
-    v[k] = v[k] * keep + rest * dk * dk;
-    p[k] = pk - dk * rate;
-))
-
-RULE(adamax, NUMBERS(double beta1, double beta2, double eps, double weight_decay), (
-    T rest = 1 - beta1, keep = beta2, rate = lr / (1 - pow(beta1, step));
-), (
-    T mk = m[k] + (gk - m[k]) * rest, old = v[k] * keep, size = ABS(gk) + little;
-    m[k] = mk;
-    v[k] = size = size > old || size != size ? size : old;
-    p[k] = pk - rate * mk / size;
-))
-
-// -------------------------------------------------------------------------- NAdam and RAdam
-#define DECOUPLED if (decoupled) { shrink = 1 - lr * weight_decay; decay = 0; }
-#define MOMENTS \
-    T mk = m[k] + (gk - m[k]) * rest1, vk = v[k] * keep2 + rest2 * gk * gk; \
-    m[k] = mk; \
-    v[k] = vk;
-RULE(nadam_moved, NUMBERS(double beta1, double beta2, double eps, double weight_decay, double momentum_decay, long decoupled), (
-    double product = count_of(row[COUNT], wide);
-    double mu = beta1 * (1 - 0.5 * pow(0.96, step * momentum_decay));
-    double next = beta1 * (1 - 0.5 * pow(0.96, (step + 1) * momentum_decay));
-    T along = lr * (1 - mu) / (1 - product), ahead = lr * next / (1 - product * next), correction = 1 - pow(beta2, step);
-    T rest1 = 1 - beta1, keep2 = beta2, rest2 = 1 - beta2;
-    DECOUPLED
-), (
-    MOMENTS
-    T root = SQRT(vk / correction) + little;
-    p[k] = pk - along * gk / root - ahead * mk / root;
-))
 
 void X(fl_nadam)(row_t *table, long rows, long wide, double lr, double beta1, double beta2, double eps, double weight_decay,
                  double momentum_decay, long decoupled, long maximize) {
@@ -282,22 +161,8 @@ void X(fl_nadam)(row_t *table, long rows, long wide, double lr, double beta1, do
         double product = count_of(table[i][COUNT], wide);
         store_count(table[i][COUNT], wide, wide ? product * mu : (float)product * (float)mu);
     }
-    X(fl_nadam_moved)(table, rows, wide, lr, beta1, beta2, eps, weight_decay, momentum_decay, decoupled, maximize);
+    X(fl_nadam_step)(table, rows, wide, lr, beta1, beta2, eps, weight_decay, momentum_decay, decoupled, maximize);
 }
-
-RULE(radam, NUMBERS(double beta1, double beta2, double eps, double weight_decay, long decoupled), (
-    double correction2 = 1 - pow(beta2, step), longest = 2 / (1 - beta2) - 1;
-    double length = longest - 2 * step * pow(beta2, step) / correction2;
-    T ratio = length > 5 ? sqrt((length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length)) : 0;
-    T above = sqrt(correction2), correction1 = 1 - pow(beta1, step), rate = lr;
-    T rest1 = 1 - beta1, keep2 = beta2, rest2 = 1 - beta2;
-    DECOUPLED
-), (
-    MOMENTS
-    T change = mk / correction1 * rate;
-    if (ratio != 0) change = change * (above / (SQRT(vk) + little)) * ratio;
-    p[k] = pk - change;
-))
 
 // ------------------------------------------------------------------------------- clipping
 // One block's part of the norm of order 1, 2 or infinity: sums within a block have the arrays' precision, their sum a double's.

@@ -75,7 +75,7 @@ class SGD(Optimizer, example="lr=0.1, momentum=0.9"):
         return not group["differentiable"] and not grads[0].is_sparse and fused.update(
             "fused_sgd", params, grads, (buffers,), (),
             (number(group["lr"]), group["momentum"], group["dampening"], number(group["weight_decay"]), group["nesterov"],
-             group["maximize"], first))
+             first, group["maximize"]))
 
     def _one(self, group, p, grad, buffer):
         lr, momentum, decay = group["lr"], group["momentum"], group["weight_decay"]

@@ -8,11 +8,15 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
+import re
 import struct
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...native.toolchain import HERE
+from ..cpu.layers.optim import RULES
 from . import pinned
 from .arrays import CudaArray, NotRecordable, device_index, upload, windows
 from .driver import machine
@@ -30,6 +34,8 @@ _PRELUDE = """#include "elements.cuh"
 typedef {T} T;
 #define SQRT sqrt_{suffix}
 #define ABS fabs_{suffix}
+#define GIVEN(what) (what)
+#define SQUARE_TIMES(x, factor) (factor * x * x)  // rounded otherwise than in C
 struct Head {{ long rows, pieces, piece; }};
 // Runs the code with `row`, the tensor's entries of the table, and the elements [from, stop) of a block's piece.
 #define PIECES(...) \\
@@ -123,59 +129,45 @@ extern "C" __global__ void clip(const Head h, const long *table, const T *norm, 
 """
 
 
+# -------------------------------------------------------------------------------------------------------------- rules
 class _Rule(NamedTuple):
-    """numbers: what travels with the launch, in this order; body: the update of element k."""
+    """What native/optim_rules.h says of an optimizer."""
 
-    numbers: str
-    body: str
+    names: tuple[str, ...]  # of the numbers that travel with a launch
+    numbers: Callable[..., tuple[float, ...]]  # these, of the step's count, the second count, and all hyper-parameters
+    body: str               # the update of element k
 
 
-_DECAYED = "T gk = g[k] * sign, pk = p[k]; if (decay != 0) gk = gk + pk * decay;"
-_SHRUNK = "T gk = g[k] * sign, pk = p[k] * shrink; if (decay != 0) gk = gk + pk * decay;"
-_MOMENTS = _SHRUNK + """
-            const T mk = m[k] + (gk - m[k]) * rest1; T vk = v[k] * keep2 + rest2 * gk * gk;
-            m[k] = mk, v[k] = vk;"""
-_RULES = {
-    "adam": _Rule("sign decay shrink rest1 keep2 rest2 root eps rate", _MOMENTS + """
-            if (w) w[k] = vk = vk > w[k] || vk != vk ? vk : w[k];
-            p[k] = pk - mk / (SQRT(vk) / root + eps) * rate;"""),
-    "sgd": _Rule("sign decay rate keep take ahead nesterov", _DECAYED + """
-            if (m) {
-                const T bk = m[k] * keep + gk * take;
-                m[k] = bk;
-                gk = nesterov != 0 ? gk + bk * ahead : bk;
-            }
-            p[k] = pk - gk * rate;"""),
-    "rmsprop": _Rule("sign decay rate keep rest eps momentum", _DECAYED + """
-            T vk = m[k] * keep + rest * gk * gk;
-            m[k] = vk;
-            if (w) {
-                const T mean = w[k] + (gk - w[k]) * rest;
-                w[k] = mean, vk = vk - mean * mean;
-            }
-            const T root = SQRT(vk) + eps;
-            if (v) {
-                const T bk = v[k] * momentum + gk / root;
-                v[k] = bk, p[k] = pk - bk * rate;
-            } else p[k] = pk - rate * gk / root;"""),
-    "adagrad": _Rule("sign decay rate eps", _DECAYED + """
-            const T sk = m[k] + gk * gk;
-            m[k] = sk, p[k] = pk - rate * gk / (SQRT(sk) + eps);"""),
-    "adadelta": _Rule("sign decay rate keep rest eps", _DECAYED + """
-            const T vk = m[k] * keep + rest * gk * gk, dk = SQRT(v[k] + eps) / SQRT(vk + eps) * gk;
-            m[k] = vk, v[k] = v[k] * keep + rest * dk * dk, p[k] = pk - dk * rate;"""),
-    "adamax": _Rule("sign decay rate rest1 keep2 eps", _DECAYED + """
-            const T mk = m[k] + (gk - m[k]) * rest1, old = v[k] * keep2; T size = ABS(gk) + eps;
-            m[k] = mk, v[k] = size = size > old || size != size ? size : old;
-            p[k] = pk - rate * mk / size;"""),
-    "nadam": _Rule("sign decay shrink rest1 keep2 rest2 correction eps along ahead", _MOMENTS + """
-            const T root = SQRT(vk / correction) + eps;
-            p[k] = pk - along * gk / root - ahead * mk / root;"""),
-    "radam": _Rule("sign decay shrink rest1 keep2 rest2 correction above ratio eps rate", _MOMENTS + """
-            T change = mk / correction * rate;
-            if (ratio != 0) change = change * (above / (SQRT(vk) + eps)) * ratio;
-            p[k] = pk - change;"""),
-}
+def _declared(text: str) -> Iterator[tuple[str, str, str]]:
+    """(type, name, expression in Python) of declarations in C."""
+    for kind, names in re.findall(r"(T|double) (.*);", text):
+        for one in re.split(r", (?=\w+ = )", names):
+            name, value = one.split(" = ", 1)
+            yield kind, name, re.sub(r"(.*) \? (.*) : (.*)", r"\2 if \1 else \3", value)
+
+
+def _rule(arguments: str, per_tensor: str, per_element: str) -> _Rule:
+    given = re.findall(r"\w+ (\w+)", arguments)
+    declared = list(_declared(per_tensor))
+    values = {"sign": "-1 if maximize else 1", "decay": "weight_decay", "little": "eps", "shrink": "1"}
+    values.update({name: value for _, name, value in declared})
+    inner = {name for kind, name, _ in declared if kind == "double"} | {"shrink"} - {name for _, name, _ in declared}
+    names = tuple([name for name in values if name not in inner])
+    lines = [f"def numbers(step, product, lr, {', '.join(given)}, maximize{'' if 'eps' in given else ', eps=0'}):",
+             *[f"    {name} = {value}" for name, value in values.items()],
+             f"    return {', '.join([f'float({name})' for name in names])}"]
+    scope: dict[str, Any] = {"sqrt": math.sqrt}
+    exec(compile("\n".join(lines), __file__, "exec"), scope)
+    fixed = "const T shrink = 1;\n" if "shrink" in inner else ""
+    return _Rule(names, scope["numbers"], f"{fixed}T gk = g[k] * sign, pk = p[k] * shrink;\n"
+                                          f"if (decay != 0) gk = gk + pk * decay;\n{per_element}")
+
+
+@functools.cache
+def _rules() -> dict[str, _Rule]:
+    form = r"^RULE\((\w+?)(?:_step)?, NUMBERS\((.*?)\),\s+\w+, \(\n(.*?)\n\), \(\n(.*?)\n\)\)$"
+    found = re.findall(form, (HERE / "optim_rules.h").read_text(), re.M | re.S)
+    return {name: _rule(*parts) for name, *parts in found}
 
 
 # ------------------------------------------------------------------------------------------------------------- tables
@@ -246,131 +238,65 @@ def _plan(text: str, name: str, device: int, sizes: tuple[int, int, int], kinds:
 
 @functools.cache
 def _rule_text(name: str, dtype: np.dtype) -> str:
-    rule = _RULES[name]
-    names = rule.numbers.split()
-    return _text(_UPDATE, dtype, parameters="".join([f", double {n}_" for n in names]), body=rule.body,
-                 numbers=" ".join([f"const T {n} = (T){n}_;" for n in names]))
+    rule = _rules()[name]
+    return _text(_UPDATE, dtype, parameters="".join([f", double {n}_" for n in rule.names]), body=rule.body,
+                 numbers=" ".join([f"const T {n} = (T){n}_;" for n in rule.names]))
 
 
 # ------------------------------------------------------------------------------------------------------------ updates
-def _update(name: str, columns: tuple[_Arrays, ...], numbers: dict[str, float]) -> bool:
+def _update(name: str, columns: tuple[_Arrays, ...], numbers: tuple[float, ...]) -> bool:
     found = _collected(*columns)
     if found is None:
         return False
     device, (table, *sizes) = found
     if sizes[1]:
-        values = [float(numbers[n]) for n in _RULES[name].numbers.split()]
         text = _rule_text(name, columns[0][0].dtype)
-        _plan(text, "update", device, tuple(sizes), "p" + "d" * len(values)).run(table, *values)
+        _plan(text, "update", device, tuple(sizes), "p" + "d" * len(numbers)).run(table, *numbers)
     return True
 
 
-def _counted(name: str, columns: tuple[_Arrays, ...], steps: list[Any], numbers: Any, products: Any = None) -> bool:
-    """An update whose numbers depend on how many came before. numbers: from the count of this step (and the product) to them.
-
-    Tensors that have come equally far share a launch.
-    """
-    if any([type(s) is CudaArray or s.ndim for s in (*steps, *(products or ()))]):
+def _counted(name: str, columns: tuple[_Arrays, ...], counts: tuple[list[Any], ...], numbers: tuple[Any, ...]) -> bool:
+    """An update whose numbers depend on how many came before. Tensors that have come equally far share a launch."""
+    if any([type(count) is CudaArray or count.ndim for some in counts for count in some]):
         return False
     if current.capture is not None and not current.capture.live:
         raise NotRecordable("Attempting CUDA graph capture of step() for an optimizer whose counts are on the host: a launch "
                             "would not move them. flambeau.compile makes graphs of whole training steps")
+    steps = counts[0]
+    products = _products(*counts, numbers) if len(counts) > 1 else [0.0] * len(steps)
     kinds: dict[Any, list[int]] = {}
     for i, step in enumerate(steps):
-        kinds.setdefault((step.item() + 1, None if products is None else products[i].item()), []).append(i)
+        kinds.setdefault((step.item() + 1, float(products[i])), []).append(i)
     if len(kinds) > 1 and _collected(*columns) is None:
         return False
-    for (count, product), some in kinds.items():
+    for reached, some in kinds.items():
         parts = tuple([[c[i] for i in some] if c else c for c in columns]) if len(kinds) > 1 else columns
-        if not _update(name, parts, numbers(count) if products is None else numbers(count, product)):
+        if not _update(name, parts, _rules()[name].numbers(*reached, *numbers)):
             return False
-    for step in steps:
-        step += 1
+    for some, moved in zip(counts, ([step + 1 for step in steps], products)):
+        for count, value in zip(some, moved):
+            count[...] = value
     return True
 
 
-def _base(weight_decay: float, maximize: bool, decoupled: bool = False, lr: float = 0.0) -> dict[str, float]:
-    return dict(sign=-1 if maximize else 1, decay=0 if decoupled else weight_decay,
-                shrink=1 - lr * weight_decay if decoupled else 1)
+def _products(steps: list[Any], products: list[Any], numbers: tuple[Any, ...]) -> list[Any]:
+    """NAdam's products of all mu so far, with this step's (as in native/optim.c)."""
+    beta1, momentum_decay, kind = numbers[1], numbers[5], products[0].dtype.type
+    return [kind(product) * kind(beta1 * (1 - 0.5 * 0.96 ** ((step.item() + 1) * momentum_decay)))
+            for step, product in zip(steps, products)]
 
 
-@kernel("fused_sgd")
-def fused_sgd(params: _Arrays, grads: _Arrays, buffers: _Arrays, lr: float, momentum: float, dampening: float,
-              weight_decay: float, nesterov: bool, maximize: bool, first: bool) -> bool:
-    return _update("sgd", (params, grads, buffers), dict(
-        _base(weight_decay, maximize), rate=lr, keep=0 if first else momentum, take=1 if first else 1 - dampening,
-        ahead=momentum, nesterov=nesterov))
+def _enter(name: str, states: int, counts: int) -> None:
+    @kernel(f"fused_{name}")
+    def update(*args: Any) -> bool:
+        columns, counted, numbers = args[:2 + states], args[2 + states:2 + states + counts], args[2 + states + counts:]
+        if counted:
+            return _counted(name, columns, counted, numbers)
+        return _update(name, columns, _rules()[name].numbers(0, 0, *numbers))
 
 
-@kernel("fused_adam")
-def fused_adam(params: _Arrays, grads: _Arrays, averages: _Arrays, squares: _Arrays, largest: _Arrays, steps: list[Any],
-               lr: float, beta1: float, beta2: float, eps: float, weight_decay: float, decoupled: bool, maximize: bool) -> bool:
-    return _counted("adam", (params, grads, averages, squares, largest), steps, lambda count: dict(
-        _base(weight_decay, maximize, decoupled, lr), rest1=1 - beta1, keep2=beta2, rest2=1 - beta2, eps=eps,
-        root=math.sqrt(1 - beta2 ** count), rate=lr / (1 - beta1 ** count)))
-
-
-@kernel("fused_rmsprop")
-def fused_rmsprop(params: _Arrays, grads: _Arrays, squares: _Arrays, buffers: _Arrays, means: _Arrays, steps: list[Any],
-                  lr: float, alpha: float, eps: float, weight_decay: float, momentum: float, maximize: bool) -> bool:
-    numbers = dict(_base(weight_decay, maximize), rate=lr, keep=alpha, rest=1 - alpha, eps=eps, momentum=momentum)
-    return _counted("rmsprop", (params, grads, squares, buffers, means), steps, lambda count: numbers)
-
-
-@kernel("fused_adagrad")
-def fused_adagrad(params: _Arrays, grads: _Arrays, sums: _Arrays, steps: list[Any], lr: float, lr_decay: float, eps: float,
-                  weight_decay: float, maximize: bool) -> bool:
-    return _counted("adagrad", (params, grads, sums), steps, lambda count: dict(
-        _base(weight_decay, maximize), rate=lr / (1 + (count - 1) * lr_decay), eps=eps))
-
-
-@kernel("fused_adadelta")
-def fused_adadelta(params: _Arrays, grads: _Arrays, squares: _Arrays, deltas: _Arrays, steps: list[Any], lr: float, rho: float,
-                   eps: float, weight_decay: float, maximize: bool) -> bool:
-    numbers = dict(_base(weight_decay, maximize), rate=lr, keep=rho, rest=1 - rho, eps=eps)
-    return _counted("adadelta", (params, grads, squares, deltas), steps, lambda count: numbers)
-
-
-@kernel("fused_adamax")
-def fused_adamax(params: _Arrays, grads: _Arrays, averages: _Arrays, largest: _Arrays, steps: list[Any], lr: float,
-                 beta1: float, beta2: float, eps: float, weight_decay: float, maximize: bool) -> bool:
-    return _counted("adamax", (params, grads, averages, largest), steps, lambda count: dict(
-        _base(weight_decay, maximize), rate=lr / (1 - beta1 ** count), rest1=1 - beta1, keep2=beta2, eps=eps))
-
-
-@kernel("fused_nadam")
-def fused_nadam(params: _Arrays, grads: _Arrays, averages: _Arrays, squares: _Arrays, steps: list[Any], products: list[Any],
-                lr: float, beta1: float, beta2: float, eps: float, weight_decay: float, momentum_decay: float,
-                decoupled: bool, maximize: bool) -> bool:
-    part = lambda count: beta1 * (1 - 0.5 * 0.96 ** (count * momentum_decay))
-
-    def numbers(count: float, before: float) -> dict[str, float]:
-        mu, after = part(count), part(count + 1)
-        product = float(kind(before) * kind(mu))
-        return dict(_base(weight_decay, maximize, decoupled, lr), rest1=1 - beta1, keep2=beta2, rest2=1 - beta2, eps=eps,
-                    correction=1 - beta2 ** count, along=lr * (1 - mu) / (1 - product),
-                    ahead=lr * after / (1 - product * after))
-
-    kind = products[0].dtype.type
-    counts = [step.item() + 1 for step in steps] if not any([type(s) is CudaArray for s in steps]) else []
-    if not _counted("nadam", (params, grads, averages, squares), steps, numbers, products):
-        return False
-    for product, count in zip(products, counts):
-        product *= kind(part(count))
-    return True
-
-
-@kernel("fused_radam")
-def fused_radam(params: _Arrays, grads: _Arrays, averages: _Arrays, squares: _Arrays, steps: list[Any], lr: float,
-                beta1: float, beta2: float, eps: float, weight_decay: float, decoupled: bool, maximize: bool) -> bool:
-    def numbers(count: float) -> dict[str, float]:
-        above, longest = 1 - beta2 ** count, 2 / (1 - beta2) - 1
-        length = longest - 2 * count * beta2 ** count / above
-        ratio = math.sqrt((length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length)) if length > 5 else 0
-        return dict(_base(weight_decay, maximize, decoupled, lr), rest1=1 - beta1, keep2=beta2, rest2=1 - beta2, eps=eps,
-                    correction=1 - beta1 ** count, above=math.sqrt(above), ratio=ratio, rate=lr)
-
-    return _counted("radam", (params, grads, averages, squares), steps, numbers)
+for _name, (_states, _counts) in RULES.items():
+    _enter(_name, len(_states.split()), len(_counts.split()))
 
 
 # ----------------------------------------------------------------------------------------------------------- clipping

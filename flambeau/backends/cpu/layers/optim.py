@@ -45,10 +45,10 @@ def _collected(lib: Any, columns: tuple[_Arrays, ...], counts: int) -> tuple[nda
 
 
 # Of each rule the arrays of its state, lists that are empty where an option does without them, and its zero-dim counts (NAdam's
-# products are those of its momentum factors). Behind parameters, gradients and these come the numbers of native/optim.c.
-_RULES = {"adam": ("averages squares largest", "steps"), "rmsprop": ("squares buffers means", "steps"),
-          "adagrad": ("sums", "steps"), "adadelta": ("squares deltas", "steps"), "adamax": ("averages largest", "steps"),
-          "nadam": ("averages squares", "steps products"), "radam": ("averages squares", "steps")}
+# products are those of its momentum factors). Behind parameters, gradients and these come the numbers of native/optim_rules.h.
+RULES = {"sgd": ("buffers", ""), "adam": ("averages squares largest", "steps"), "rmsprop": ("squares buffers means", "steps"),
+         "adagrad": ("sums", "steps"), "adadelta": ("squares deltas", "steps"), "adamax": ("averages largest", "steps"),
+         "nadam": ("averages squares", "steps products"), "radam": ("averages squares", "steps")}
 
 
 def _enter(name: str, states: list[str], counts: list[str]) -> None:
@@ -63,14 +63,15 @@ def _enter(name: str, states: list[str], counts: list[str]) -> None:
         table, kind = _collected(lib, seven((*args, _NONE)), 2)
         if not kind:
             return False
-        _function(lib, name, kind)(table, len(args[0]), (kind - 1) >> 1, *args[2 + end:])
+        wide = ((kind - 1) >> 1,) if counts else ()
+        _function(lib, name, kind)(table, len(args[0]), *wide, *args[2 + end:])
         return True
 
     KERNELS[f"fused_{name}"] = update
     facts.enter(f"fused_{name}", ("params", "grads", *states, *counts), {"writes": " ".join(["params", *states, *counts])})
 
 
-for _name, (_states, _counts) in _RULES.items():
+for _name, (_states, _counts) in RULES.items():
     _enter(_name, _states.split(), _counts.split())
 
 
@@ -99,19 +100,4 @@ def fused_clip(arrays: _Arrays, norm: ndarray, max_norm: float) -> bool:
     if not kind:
         return False
     _function(lib, "clip", kind)(table, len(arrays), norm, max_norm)
-    return True
-
-
-# --------------------------------------------------------------------------------------------------------------- SGD
-@kernel(writes="params buffers")
-def fused_sgd(params: _Arrays, grads: _Arrays, buffers: _Arrays, lr: float, momentum: float, dampening: float,
-              weight_decay: float, nesterov: bool, maximize: bool, first: bool) -> bool:
-    """One step of SGD; with `first` the momentum buffers (empty without momentum) are new and all zero."""
-    lib = _functions()
-    if lib is None:
-        return False
-    table, kind = _collected(lib, (params, grads, buffers, _NONE, _NONE, _NONE, _NONE), 0)
-    if not kind:
-        return False
-    _function(lib, "sgd", kind)(table, len(params), lr, momentum, dampening, weight_decay, nesterov, maximize, first)
     return True
