@@ -11,8 +11,8 @@ def _warn_typed_storage_removal(stacklevel: int = 2) -> None:
     """Says that typed storages are deprecated: once, or each time where that is asked for."""
     if _warning["always"] or not _warning["given"]:
         warnings.warn("TypedStorage is deprecated. It will be removed in the future and UntypedStorage will be the only "
-                      "storage class. This should only matter to you if you are using storages directly.  To access UntypedStorage "
-                      "directly, use tensor.untyped_storage() instead of tensor.storage()", UserWarning,
+                      "storage class. This should only matter to you if you are using storages directly.  To access "
+                      "UntypedStorage directly, use tensor.untyped_storage() instead of tensor.storage()", UserWarning,
                       stacklevel=stacklevel + 1)
         _warning["given"] = True
 

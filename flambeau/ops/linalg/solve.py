@@ -510,7 +510,8 @@ def linalg_lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True,
                            f"{'AX = B' if left else 'XA = B'} ({n}x{n} and {rows}x{cols})")
     if pivots._array.shape != LU._array.shape[:-1]:
         raise RuntimeError("linalg.lu_solve: Number of pivots per batch should be same as the dimension of the matrix. "
-                           f"Expected LU.shape[:-1] and pivots.shape to be the same, but got pivots with shape {list(pivots.shape)}")
+                           f"Expected LU.shape[:-1] and pivots.shape to be the same, but got pivots with shape "
+                           f"{list(pivots.shape)}")
     return _lu_solve(LU, pivots, B, bool(left), bool(adjoint))
 
 
