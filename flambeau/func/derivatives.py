@@ -152,6 +152,24 @@ def _split_aux(made: Any, has_aux: bool, name: str) -> tuple[Any, Any]:
     return made
 
 
+def _check_outputs(outputs: list[Any], start: str, reverse: bool) -> None:
+    """What f returned: tensors alone and, to be pulled back from, of a dtype that has derivatives."""
+    for o in outputs:
+        if not isinstance(o, Tensor):
+            raise RuntimeError(f"{start}: expected f(*primals) to return only tensors, got unsupported type {type(o)}")
+    for o in outputs:
+        if reverse and not (o.is_floating_point() or o.is_complex()):
+            raise RuntimeError("vjp(f, ...): All outputs of f must be floating-point or complex Tensors, got Tensor with dtype "
+                               f"{o.dtype}")
+
+
+def _check_real(tensors: list[Any], what: str, name: str) -> None:
+    for i, t in enumerate(tensors):
+        if isinstance(t, Tensor) and t.is_complex():
+            raise RuntimeError(f"{name}: Expected all {what} to be real but received complex tensor at flattened input idx: "
+                               f"{i}")
+
+
 # ---------------------------------------------------------------------------------------------------------------- gradients
 def grad_and_value(func: Callable[..., Any], argnums: argnums_t = 0, has_aux: bool = False) -> Callable[..., Any]:
     """A function that gives (gradient, value) of a function with one number as its result.
@@ -173,6 +191,8 @@ def grad_and_value(func: Callable[..., Any], argnums: argnums_t = 0, has_aux: bo
             if out.ndim:
                 raise RuntimeError("grad_and_value(f)(*args): Expected f(*args) to return a scalar Tensor, got tensor with "
                                    f"{out.ndim} dims. Maybe you wanted to use the vjp or jacrev APIs instead?")
+            if out.is_complex():
+                raise RuntimeError(f"grad can be implicitly created only for real scalar outputs but got {out.dtype}")
             leaves, spec = tree_flatten(values[0] if single else tuple(values))
             grads = tree_unflatten(_pull([out], leaves, [out.new_ones(())], level.recorded([out])), spec)
         grads, out, aux = (tree_map(level.leave, v) for v in (grads, out, aux))
@@ -209,10 +229,7 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
         values = tree_map(level.enter, primals)
         out, aux = _split_aux(level.call(func, values, {}), has_aux, "vjp(f, *primals)")
         outputs, out_spec = tree_flatten(out)
-        for o in outputs:
-            if not isinstance(o, Tensor):
-                raise RuntimeError("vjp(f, *primals): expected f(*primals) to return only tensors, got unsupported type "
-                                   f"{type(o)}")
+        _check_outputs(outputs, "vjp(f, *primals)", True)
         leaves, spec = tree_flatten(values)
 
     def pull(cotangents: Any, retain_graph: bool = True, create_graph: bool | None = None) -> Any:
@@ -220,6 +237,9 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
         if given_spec != out_spec:
             raise RuntimeError(f"Expected pytree structure of cotangents to be the same as pytree structure of outputs to "
                                f"the function. cotangents: {given_spec}, primal output: {out_spec}")
+        for g in given:
+            if not isinstance(g, Tensor):
+                raise TypeError(f"gradients can be either Tensors or None, but got {type(g).__name__}")
         inner = _Level()
         inner.own = level.own
         with enable_grad():
@@ -268,10 +288,7 @@ def jvp(func: Callable[..., Any], primals: Any, tangents: Any, *, strict: bool =
         out, aux = _split_aux(level.call(func, tree_unflatten(leaves, spec), {}, False), has_aux,
                               "jvp(f, primals, tangents)")
         outputs, out_spec = tree_flatten(out)
-        for o in outputs:
-            if not isinstance(o, Tensor):
-                raise RuntimeError("jvp(f, primals, tangents): expected f(*primals) to return only tensors, got unsupported "
-                                   f"type {type(o)}")
+        _check_outputs(outputs, "jvp(f, primals, tangents)", False)
         pushed = _push(outputs, leaves, directions, level)
     out, made, aux = (tree_map(level.leave, v) for v in (out, tree_unflatten(pushed, out_spec), aux))
     return (out, made, aux) if has_aux else (out, made)
@@ -294,10 +311,11 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
         given, given_spec = tree_flatten(tangents)
         if given_spec != spec:
             raise RuntimeError(f"Expected the tangents {given_spec} to have the same pytree structure as the primals {spec}")
-        for p, t in zip(leaves, given):
-            if p.shape != t.shape:
-                raise RuntimeError(f"tangent with shape {t.shape} in flattened pytree doesn't match the shape {p.shape} of the "
-                                   "corresponding primal.")
+        for i, (p, t) in enumerate(zip(leaves, given)):
+            for what in ("shape", "dtype", "device"):
+                if getattr(p, what) != getattr(t, what):
+                    raise RuntimeError(f"tangent:{i} with {what} {getattr(t, what)} in flattened pytree doesn't match the "
+                                       f"{what} {getattr(p, what)} of the corresponding primal.")
         with enable_grad():
             pushed = _push(outputs, leaves, given, level)
         return tree_unflatten([level.leave(v) for v in pushed], out_spec)
@@ -317,11 +335,11 @@ def _jacobian(func: Callable[..., Any], argnums: Any, has_aux: bool, block: Call
             out, aux = _split_aux(level.call(func, _replaced(args, numbers, values), kwargs, name == "jacrev"), has_aux,
                                   f"{name}(f)(*args)")
             outputs, out_spec = tree_flatten(out)
-            for o in outputs:
-                if not isinstance(o, Tensor):
-                    inner = "vjp(f, *primals)" if name == "jacrev" else "jvp(f, primals, tangents)"
-                    raise RuntimeError(f"{inner}: expected f(*primals) to return only tensors, got unsupported type {type(o)}")
+            reverse = name == "jacrev"
+            _check_outputs(outputs, "vjp(f, *primals)" if reverse else "jvp(f, primals, tangents)", reverse)
             leaves, spec = tree_flatten(values[0] if single else tuple(values))
+            _check_real(outputs, "outputs", name)
+            _check_real(leaves, "inputs", name)
             rows = block(outputs, leaves, level)
             made = tree_unflatten([tree_unflatten(row, spec) for row in rows], out_spec)
         made, aux = tree_map(level.leave, made), tree_map(level.leave, aux)

@@ -17,6 +17,12 @@ from . import dtypes as _dtypes
 from . import pinning
 from .device import to_device
 from .tensor import Tensor, wrap
+from .typed_storage_warning import (  # noqa: F401  users find them here
+    _get_always_warn_typed_storage_removal,
+    _reset_warn_typed_storage_removal,
+    _set_always_warn_typed_storage_removal,
+    _warn_typed_storage_removal,
+)
 
 
 class _Memory:
@@ -68,7 +74,11 @@ class UntypedStorage(_Memory):
         if not args:
             self._bytes = home.empty((0,), byte)
         elif isinstance(args[0], int):
+            if args[0] < 0:
+                raise RuntimeError(f"a storage was asked for with a negative number of bytes: {args[0]}")
             self._bytes = home.empty((args[0],), byte)
+        elif not isinstance(args[0], Sequence) or isinstance(args[0], str):
+            raise RuntimeError(f"torch.UntypedStorage(): Expected a sequence type, but got {type(args[0]).__name__}")
         else:
             self._bytes = registry.move(registry.cpu.asarray(list(args[0]), byte), home)
 
@@ -104,6 +114,30 @@ class UntypedStorage(_Memory):
         from ..backends.cpu.data.checkpoint import mapped_file
         made = cls._over(mapped_file(os.fspath(filename), shared, nbytes))
         made._file = filename if shared else None
+        return made
+
+    @classmethod
+    def from_buffer(cls, buffer: Any, byte_order: str = "native", count: int = -1, offset: int = 0, *,
+                    dtype: Any = None) -> UntypedStorage:
+        """A copy of the elements in a buffer of bytes, which are in "native", "little" or "big" order."""
+        if dtype is None:
+            raise TypeError("function missing required argument 'dtype' (pos 5)")
+        if byte_order not in ("native", "little", "big"):
+            raise ValueError(f"invalid byte_order '{byte_order}' (expected 'big', 'little', or 'native')")
+        raw = bytes(memoryview(buffer))
+        if offset < 0 or offset > len(raw):
+            raise ValueError(f"offset must be non-negative and no greater than buffer length ({len(raw)}), but got {offset}")
+        raw = raw[offset:]
+        if count < 0 and len(raw) % dtype.itemsize:
+            raise ValueError(f"buffer size ({len(raw)}) must be a multiple of element size ({dtype.itemsize})")
+        if count > 0 and count * dtype.itemsize > len(raw):
+            raise ValueError(f"buffer has only {len(raw)} bytes after offset {offset}, but specified a size of {count}")
+        raw = raw[:(len(raw) // dtype.itemsize if count < 0 else count) * dtype.itemsize]
+        if dtype is _dtypes.bool_:
+            raw = bytes(map(bool, raw))
+        made = cls(raw)
+        if byte_order not in ("native", sys.byteorder):
+            made.byteswap(dtype)
         return made
 
     @property
@@ -241,7 +275,7 @@ class UntypedStorage(_Memory):
 
     def copy_(self, source: Any, non_blocking: bool | None = None) -> UntypedStorage:
         if source.nbytes() != self.nbytes():
-            raise RuntimeError(f"size mismatch: this storage has {self.nbytes()} bytes, the source {source.nbytes()}")
+            raise RuntimeError(f"size does not match, self was {self.nbytes()} bytes but src was {source.nbytes()} bytes")
         given = source.untyped()._bytes
         self._bytes[:] = given if registry.backend_of(given) is registry.backend_of(self._raw) else registry.move(
             given, registry.backend_of(self._raw))
@@ -301,7 +335,9 @@ def whole_storage(array: Any) -> tuple[Any, Any]:
     return backend.Storage(array).owner, backend.storage_bytes(array)
 
 
-def _check_index(index: int, length: int) -> None:
+def _check_index(index: Any, length: int) -> None:
+    if not isinstance(index, int):
+        raise TypeError(f"can't index a torch.UntypedStorage with {type(index).__name__}")
     if not -length <= index < length:
         raise IndexError(f"index {index} out of range for storage of size {length}")
 
@@ -362,27 +398,10 @@ class TypedStorage(_Memory):
         return cls(wrap_storage=raw, dtype=dtype)
 
     @classmethod
-    def from_buffer(cls, buffer: Any, byte_order: str = "native", count: int = -1, offset: int = 0, *,
-                    dtype: Any = None) -> TypedStorage:
-        """A copy of the elements in a buffer of bytes, which are in "native", "little" or "big" order."""
+    def from_buffer(cls, *args: Any, dtype: Any = None, **kwargs: Any) -> TypedStorage:
+        """A copy of the elements in a buffer of bytes (see UntypedStorage.from_buffer)."""
         dtype = getattr(cls, "dtype", None) or dtype or _dtypes.get_default_dtype()
-        if byte_order not in ("native", "little", "big"):
-            raise ValueError(f"invalid byte_order '{byte_order}' (expected 'big', 'little', or 'native')")
-        raw = bytes(memoryview(buffer))
-        if offset < 0 or offset > len(raw):
-            raise ValueError(f"offset must be non-negative and no greater than buffer length ({len(raw)}), but got {offset}")
-        raw = raw[offset:]
-        if count < 0 and len(raw) % dtype.itemsize:
-            raise ValueError(f"buffer size ({len(raw)}) must be a multiple of element size ({dtype.itemsize})")
-        if count > 0 and count * dtype.itemsize > len(raw):
-            raise ValueError(f"buffer has only {len(raw)} bytes after offset {offset}, but specified a size of {count}")
-        raw = raw[:(len(raw) // dtype.itemsize if count < 0 else count) * dtype.itemsize]
-        if dtype is _dtypes.bool_:
-            raw = bytes(map(bool, raw))
-        made = cls(wrap_storage=UntypedStorage(raw), dtype=dtype)
-        if byte_order not in ("native", sys.byteorder):
-            made._elements().byteswap(inplace=True)
-        return made
+        return cls(wrap_storage=UntypedStorage.from_buffer(*args, dtype=dtype, **kwargs), dtype=dtype)
 
     @property
     def filename(self) -> str | None:
@@ -456,7 +475,11 @@ class TypedStorage(_Memory):
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
-            raise NotImplementedError("TypedStorage cannot be sliced; slice a tensor over it, or its untyped() bytes")
+            raise RuntimeError("slices are only supported in UntypedStorage.__getitem__; or slice a tensor over the storage")
+        if not isinstance(index, int):
+            raise RuntimeError(f"can't index a {type(self)} with {type(index)}")
+        if self.device.type == "meta":
+            raise NotImplementedError("Not available for 'meta' device type")
         _check_index(index, self.size())
         return wrap(self._elements())[index].item()
 
@@ -474,6 +497,8 @@ class TypedStorage(_Memory):
         return self
 
     def copy_(self, source: Any, non_blocking: bool | None = None) -> TypedStorage:
+        if source.size() != self.size():
+            raise RuntimeError(f"size does not match, self was {self.nbytes()} bytes but src was {source.nbytes()} bytes")
         self._elements()[:] = source._elements()
         return self
 
@@ -516,17 +541,7 @@ for _name, _type in {"float": "float32", "double": "float64", "half": "float16",
 for _name in ("resize_", "is_shared", "share_memory_"):
     setattr(TypedStorage, "_" + _name, getattr(TypedStorage, _name))  # without the warning that PyTorch has for users
 TypedStorage._setitem, TypedStorage._deepcopy = TypedStorage.__setitem__, TypedStorage.__deepcopy__
-TypedStorage._pickle_storage_type = lambda self: _legacy(self.dtype)
-
-
-
-def _get_always_warn_typed_storage_removal() -> bool:
-    """Whether each use of a typed storage warns: Python's own filters decide how often one is shown."""
-    return True
-
-
-def _set_always_warn_typed_storage_removal(always_warn: bool) -> None:
-    """Does nothing: Python's own filters decide."""
+TypedStorage.pickle_storage_type = TypedStorage._pickle_storage_type = lambda self: _legacy(self.dtype)
 
 
 def _rebuild_typed(storage: UntypedStorage, dtype: Any) -> TypedStorage:

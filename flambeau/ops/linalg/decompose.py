@@ -370,7 +370,7 @@ def _tolerances(A: Tensor, atol: Any, rtol: Any, function: str) -> tuple[Tensor,
     given = atol is not None
     for name, value in (("atol", atol), ("rtol", rtol)):
         if isinstance(value, Tensor) and value.is_complex():
-            raise RuntimeError(f"{function}: {name} tensor of complex type is not supported.")
+            raise RuntimeError(f"torch.{function}: {name} tensor of complex type is not supported. Got {value.dtype.word}")
 
     def tensor(value):
         return value.detach().to(real) if isinstance(value, Tensor) else full((), float(value), dtype=real)

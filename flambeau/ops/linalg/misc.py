@@ -11,7 +11,7 @@ from ..core.row import FUNCTIONS, public
 from ..pointwise.functions import conj
 from . import products as linalg_products
 from .common import check_matrix, check_square, linalg, matrix_row
-from .matmul import adjoint, matmul, promote
+from .matmul import adjoint, matmul
 from .solve import inv, solve
 
 
@@ -49,7 +49,9 @@ def matrix_exp(input: Tensor) -> Tensor:
 @linalg(name="linalg_vecdot", autocast="lower", out="exact")
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
     """Dot products along a dimension, the first factor conjugated."""
-    x, y = promote(x, y)
+    if x.dtype is not y.dtype:
+        raise RuntimeError(f"linalg.vecdot: Expected x and y to have the same dtype, but found x of type {x.dtype.word} and y "
+                           f"of type {y.dtype.word} instead")
     if not (x.is_floating_point() or x.is_complex()):
         raise RuntimeError(f"linalg.vecdot: Expected a floating point or complex tensor as input. Got {x.dtype}")
     return (conj(x) * y).sum(dim)

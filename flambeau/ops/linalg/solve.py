@@ -40,7 +40,7 @@ def inv_ex(A: Tensor, *, check_errors: bool = False) -> Any:
     check_square(A, "linalg.inv")
     inverse, info = _inv_ex(A)
     if check_errors:
-        check_info(info, "linalg.inv")
+        check_info(info, "linalg.inv_ex")
     return return_types.linalg_inv_ex(inverse, info)
 
 
@@ -509,8 +509,9 @@ def linalg_lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True,
         raise RuntimeError("linalg.lu_solve: Incompatible shapes of A and B for the equation "
                            f"{'AX = B' if left else 'XA = B'} ({n}x{n} and {rows}x{cols})")
     if pivots._array.shape != LU._array.shape[:-1]:
-        raise RuntimeError("linalg.lu_solve: Expected LU.shape[:-1] and pivots.shape to be the same, but got pivots "
-                           f"with shape {list(pivots.shape)}")
+        raise RuntimeError("linalg.lu_solve: Number of pivots per batch should be same as the dimension of the matrix. "
+                           f"Expected LU.shape[:-1] and pivots.shape to be the same, but got pivots with shape "
+                           f"{list(pivots.shape)}")
     return _lu_solve(LU, pivots, B, bool(left), bool(adjoint))
 
 
@@ -576,6 +577,8 @@ def ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, *, hermitian: bool = False)
         raise RuntimeError(f"Incompatible matrix sizes for torch.linalg.ldl_solve: each A matrix is {n} by {n} but each b "
                            f"matrix is {rows} by {columns}")
     check_same(LD, B, "torch.linalg.ldl_solve")
+    if pivots.dtype.is_floating_point or pivots.dtype.is_complex or pivots.dtype.name == "bool":
+        raise RuntimeError(f"torch.linalg.ldl_solve: Expected pivots to be integers. Got {pivots.dtype.word}")
     return _ldl_solve(LD, pivots, B, hermitian)
 
 

@@ -226,7 +226,7 @@ def bernoulli_(self, p=0.5, *, generator=None) -> Tensor:
     if self.dtype.is_complex:
         raise NotImplementedError(f'"bernoulli_scalar_cpu_" not implemented for \'{_type_word(self.dtype)}\'')
     if isinstance(p, Tensor):
-        return _refill(self, "bernoulli_tensor", generator, "draw_bernoulli", _chances(p))
+        return _refill(self, "bernoulli_tensor", generator, "draw_bernoulli", _chances(p.expand(self.shape)))
     chance = _number("bernoulli_", "p", p)
     _check_chance(chance)
     return _refill(self, "bernoulli_", generator, "draw_bernoulli", chance)

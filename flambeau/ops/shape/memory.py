@@ -99,6 +99,25 @@ def _resize(self: Tensor, *sizes: Any) -> Tensor:
 public(_resize, name="resize", toplevel=False, out=False)
 
 
+def _shown(storage: Any, target: Tensor, offset: int, size: Any, stride: Any) -> Any:
+    """An array over a storage, which grows if it is too small for it."""
+    if not isinstance(size, (tuple, list)) or not isinstance(stride, (tuple, list, type(None))):
+        raise TypeError("set_() received an invalid combination of arguments - got (Storage, int, "
+                        f"{type(size).__name__}, {type(stride).__name__}), but expected tuples of ints for size and stride")
+    shape = shape_of((size,))
+    stride = contiguous_strides(shape) if stride is None else tuple(stride)
+    if offset < 0:
+        raise RuntimeError(f"Tensor: invalid storage offset {offset}")
+    if len(shape) != len(stride):
+        raise RuntimeError(f"unequal size length ({len(shape)}) and stride length ({len(stride)})")
+    if any(s < 0 for s in stride):
+        raise RuntimeError(f"Storage size calculation overflowed with sizes={list(shape)} and strides={list(stride)}")
+    last = offset + 1 + sum((n - 1) * s for n, s in zip(shape, stride)) if all(shape) else 0
+    if last * target.itemsize > storage.nbytes():
+        storage.resize_(last * target.itemsize)
+    return storage.array(target._array.dtype, shape, stride, offset)
+
+
 def _set_(self: Tensor, source: Any = None, storage_offset: int = 0, size: Any = None, stride: Any = None) -> Tensor:
     """Makes the tensor show the memory of another tensor or storage."""
     from ...tensors.storage import TypedStorage, UntypedStorage
@@ -118,9 +137,9 @@ def _set_(self: Tensor, source: Any = None, storage_offset: int = 0, size: Any =
             raise RuntimeError(f"Expected a Storage of type {self.dtype.c_word} or an UntypedStorage, but got type "
                                f"{source.dtype.word} for argument 1 'storage'")
         storage = source.untyped() if isinstance(source, TypedStorage) else source
-        count = storage.nbytes() // self.itemsize - storage_offset
-        shape = (count,) if size is None else shape_of((size,))
-        array = storage.array(self._array.dtype, shape, stride or contiguous_strides(shape), storage_offset)
+        if size is None:
+            size, stride = (storage.nbytes() // self.itemsize - storage_offset,), (1,)
+        array = _shown(storage, self, storage_offset, size, stride)
     else:
         raise TypeError(f"set_(): argument 'source' must be Tensor or Storage, not {type(source).__name__}")
     self._array = pending.flipped(pending.window_of(array), *pending.bits(self._array))  # bits are not the memory's
@@ -168,10 +187,8 @@ def storage(self: Tensor) -> Any:
     >>> torch.tensor([1, 2]).storage().tolist()
     [1, 2]
     """
-    warnings.warn("TypedStorage is deprecated. It will be removed in the future and UntypedStorage will be the only "
-                  "storage class. This should only matter to you if you are using storages directly.  To access "
-                  "UntypedStorage directly, use tensor.untyped_storage() instead of tensor.storage()", UserWarning,
-                  stacklevel=2)
+    from ...tensors.storage import _warn_typed_storage_removal
+    _warn_typed_storage_removal(stacklevel=3)
     return _typed_storage(self)
 
 

@@ -178,6 +178,9 @@ def lu_unpack(lu, pivots, unpack_data=True, unpack_pivots=True):
     k = min(m, n)
     p = low = up = np.empty(0, lu.dtype)
     if unpack_pivots:
+        if pivots.size and not (1 <= pivots.min() and pivots.max() <= m):
+            raise RuntimeError("pivots passed to lu_unpack must be between 1 and LU.size(-2) inclusive."
+                               f"Did you properly pass the result of lu_factor? Got {pivots.min()} to {pivots.max()}, {m} rows")
         perm = _permutation(pivots, m)
         p = np.zeros(perm.shape + (m,), lu.dtype)
         np.put_along_axis(p, perm[..., None, :], 1, axis=-2)
@@ -194,6 +197,9 @@ def lu_solve(lu, pivots, b, left=True, adjoint=False):
     if not left:
         return _contig(_h(lu_solve(lu, pivots, _h(b), True, not adjoint)))
     n = lu.shape[-1]
+    for wrong, words in ((pivots < 1, "greater or equal to 1"), (pivots > n, "smaller or equal to LU.size(-2)")):
+        if wrong.any():
+            raise RuntimeError(f"Pivots given to lu_solve must all be {words}. Did you properly pass the result of lu_factor?")
     x = _expand(b, _batch(lu.shape[:-2], pivots.shape[:-1], b.shape[:-2]))
     perm = _permutation(pivots, n)[..., None]
     perm = np.broadcast_to(perm, x.shape[:-2] + (n, 1))
