@@ -178,8 +178,8 @@ INLINE void S(sums)(const int rows, long k, const T *restrict x, const T *restri
         S(V) x0 = *(const S(V) *)(x + p), x1 = *(const S(V) *)(x + p + LANES);
 #pragma GCC unroll 8
         for (int i = 0; i < rows; i++) {
-            if (rows > 1)  // into the second cache
-                for (long q = 0; q < 2 * FL_VECTOR; q += 64) __builtin_prefetch((const char *)(b + (rows + i) * ldb + p) + q, 0, 2);
+            if (rows > 1)  // into the second cache, line by line
+                for (long q = 0; q < 2 * LANES; q += 64 / (long)sizeof(T)) __builtin_prefetch(b + (rows + i) * ldb + p + q, 0, 2);
             even[i] += x0 * *(const S(V) *)(b + i * ldb + p);
             odd[i] += x1 * *(const S(V) *)(b + i * ldb + p + LANES);
         }
@@ -191,7 +191,8 @@ INLINE void S(sums)(const int rows, long k, const T *restrict x, const T *restri
     }
 }
 
-// The sum of b's rows, times x: `columns` numbers. far: b is too large for the second cache, so the next rows are asked for in time.
+// The sum of b's rows, times x: `columns` numbers. far: b is too large for the second cache, so the next rows are asked for in
+// time.
 #define BLOCK 1024
 #define FAR (1 << 20)
 #define LINE (64 / (long)sizeof(T))
