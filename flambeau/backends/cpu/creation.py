@@ -15,9 +15,7 @@ from . import arrays, memory
 from .random.engine import fma
 from .table import kernel
 
-_BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 _FLOAT64, _COMPLEX128 = np.dtype(np.float64), np.dtype(np.complex128)
-_CHUNK = 1 << 16
 SMALL = memory.POOLED_BYTES
 MOST_BYTES = (1 << 63) - 1
 _SAFE = 1 << 62  # numbers up to here can be added in int64

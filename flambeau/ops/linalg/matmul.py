@@ -18,7 +18,6 @@ from ..pointwise.families import promoted
 from ..pointwise.functions import conj
 from ..rules import moves, products
 
-_new = object.__new__
 ndarray = registry.CPU_ARRAY
 _small_product = KERNELS["matmul_2d"]
 _SMALL = 1 << 19  # multiplications below which NumPy's product, called at once, is fastest
@@ -140,7 +139,6 @@ _unsafe_view = ROWS.get("_unsafe_view") or Row(
 _squeezed = Row("_squeeze_row", "self size", safe=True, batch="view", kernel="unsafe_view", node="SqueezeBackward4",
                 backward=dict(
     self=lambda grad: grad.unsqueeze(0)))
-_mm_node = _mm.node
 
 
 def _bmm_right(grad: Tensor, left: Tensor, strides: Any) -> Tensor:

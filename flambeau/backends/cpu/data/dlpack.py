@@ -25,7 +25,6 @@ _get_name = ctypes.pythonapi.PyCapsule_GetName
 _get_name.restype, _get_name.argtypes = ctypes.c_char_p, [ctypes.py_object]
 _get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _get_pointer.restype, _get_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-_is_capsule = ctypes.pythonapi.PyCapsule_CheckExact if hasattr(ctypes.pythonapi, "PyCapsule_CheckExact") else None
 
 
 def is_capsule(obj: Any) -> bool:
